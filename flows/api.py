@@ -1,6 +1,6 @@
-"""The door: a function for each thing that a person may ask for, and the store that it is asked of.
+"""The Python interface: a function for each verb, and the store that they work on.
 
-A verb of the shell is one of these functions (:mod:`flows.verbs`).  Results are values; what ``--json`` prints is
+A verb of the shell is one of these functions (:mod:`flows.verbs`).  Results are values; ``--json`` prints
 their dump.  Refusals are exceptions with the words of the shell: ``CardError`` (exit 2), ``LogError`` (3),
 ``BudgetError`` (4).  A function loads what it runs.
 """
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from flows.terminal.plan_page import ShownPlan
     from pipeline.facts.answers import NightAnswer
     from pipeline.facts.promise import Dump
-    from pipeline.online.cells import Kept
     from pipeline.operator.proposal import Draft
     from reports.run.comparison import ServedPage
 
@@ -43,7 +42,7 @@ Night = Annotated[date | None, Option(parser=date.fromisoformat, metavar="YYYY-M
 
 
 class Store:
-    """Where rows, committed releases and runs are kept, and the ledger of synthetic data: what ``--home`` names.
+    """Rows, committed releases, runs and the ledger of synthetic data, in the folder that ``--home`` names.
 
     Its folder ``store/`` is the operator's (mode 0700); ``runs/`` holds what may be published.
 
@@ -78,10 +77,10 @@ class Store:
 
     @contextmanager
     def working(self, label: str, unit: str = "rows") -> Generator[tuple[Home, Work]]:
-        """The home of a long job, which shows how far it is on a terminal or in a notebook, counted in ``unit``."""
+        """The home of a long job, which shows its progress on a terminal or in a notebook, counted in ``unit``."""
         with working(label, unit) as work:
-            told = replace(self.home.resources, progress=work.progress, say=work.say)
-            yield replace(self.home, resources=told), work
+            resources = replace(self.home.resources, progress=work.progress, say=work.say)
+            yield replace(self.home, resources=resources), work
 
     def carry_out(
         self,
@@ -99,11 +98,11 @@ class Store:
         name
             Of the flow.
         job
-            Is given ``what`` it is about, the home, how its parts are called and whom it tells, and ``more``.
+            Called with ``what``, the home, a ``Work`` that calls its steps and reports progress, and ``more``.
         page
-            What a server shows of its result.
+            Makes the page that a server shows.
         unit
-            What is counted.
+            Unit of progress.
         """
         with self.working(name, unit) as (home, work):
             if not os.environ.get("PREFECT_API_URL"):
@@ -159,11 +158,11 @@ class Store:
         from pipeline.files import whole_file, write_file
         from pipeline.operator.ingest_report import PAGE
 
-        told = self.carry_out("ingest", ingest_job, card, frame=frame)
-        blocks = ingest_page(told["dataset"], told["snapshot"], told["report"])
-        with whole_file(Path(told["folder"]) / PAGE, private=True) as fresh:
-            write_file(fresh, page(f"{told['dataset']}: what was set aside", blocks))
-        return told
+        answer = self.carry_out("ingest", ingest_job, card, frame=frame)
+        blocks = ingest_page(answer["dataset"], answer["snapshot"], answer["report"])
+        with whole_file(Path(answer["folder"]) / PAGE, private=True) as fresh:
+            write_file(fresh, page(f"{answer['dataset']}: what was set aside", blocks))
+        return answer
 
     def inspect(self, card: CardLike, frame: object = None) -> Dump:
         """Rows, rules broken, coverage and warnings of the newest edition: raw facts, and the ledger notes the look.
@@ -181,7 +180,7 @@ class Store:
             return intake.inspect_job(card, home, frame)
 
     def quarantine(self, card: CardLike) -> Dump:
-        """What the newest ingest set aside, by rule, label and step: raw facts, and the ledger notes the look.
+        """Rows that the newest ingest set aside, by rule, label and step: raw facts, and the ledger notes the look.
 
         Parameters
         ----------
@@ -232,7 +231,7 @@ class Store:
             return intake.verify_store_job(card, home)
 
     def open(self, run: str | Path, card: CardLike | None = None) -> Run:
-        """A run that is there.
+        """Open a published run.
 
         Parameters
         ----------
@@ -279,12 +278,12 @@ class Store:
         return {"served": str(run)}
 
     def ledger(self, card: CardLike | None = None) -> Book:
-        """What was spent, on whom, by which run.
+        """The ledger of a card, or of this home.
 
         Parameters
         ----------
         card
-            Whose ledger is meant; None: that of the synthetic datasets of this home.
+            The card whose ledger it is; None: the ledger of this home's synthetic datasets.
 
         Raises
         ------
@@ -317,11 +316,11 @@ class Store:
         from flows.jobs.proof import require_verified
         from pipeline.declaration.card import CardError
 
-        runs, made = self.home.runs, self.open(run, card)
-        if made.folder.parent != runs.resolve():
-            raise CardError(f"promote: {made.folder} is no run of {runs}")
-        vouched = require_verified(made.folder, *made.evidence()).vouched
-        return {**self._point(pointer, lambda held: held.promote(made.folder.name)), "vouched": vouched}
+        runs, chosen = self.home.runs, self.open(run, card)
+        if chosen.folder.parent != runs.resolve():
+            raise CardError(f"promote: {chosen.folder} is no run of {runs}")
+        vouched = require_verified(chosen.folder, *chosen.evidence()).vouched
+        return {**self._point(pointer, lambda alias: alias.promote(chosen.folder.name)), "vouched": vouched}
 
     def roll_back(self, *, pointer: str = "current") -> Dump:
         """Point ``runs/current`` to the run before, and never again to this one.
@@ -331,17 +330,17 @@ class Store:
         pointer
             Which pointer.
         """
-        return self._point(pointer, lambda held: held.roll_back())
+        return self._point(pointer, lambda alias: alias.roll_back())
 
     def _point(self, pointer: str, move: Callable[[Alias], object]) -> Dump:
-        """Move a pointer; where it led before, and where it leads now."""
+        """Move a pointer; returns the runs before and after."""
         from flows.jobs.promotion import Alias
 
-        held = Alias(self.home.runs, pointer)
-        before = held.now()
-        move(held)
-        now = held.now()
-        return {"pointer": held.name, "before": before, "now": now, "folder": str(held.runs / str(now))}
+        alias = Alias(self.home.runs, pointer)
+        before = alias.now()
+        move(alias)
+        now = alias.now()
+        return {"pointer": alias.name, "before": before, "now": now, "folder": str(alias.runs / str(now))}
 
 
 def draft(
@@ -400,12 +399,12 @@ def draft(
     from pipeline.operator.look import Answers
 
     states = [] if state is None else [state] if isinstance(state, str) else list(state)
-    told = {"action": action, "reward": reward, "order": order, "episode": episode}
-    told["state"] = states[0] if len(states) == 1 else None
-    roles = {role: column for role, column in told.items() if column is not None}
+    columns = {"action": action, "reward": reward, "order": order, "episode": episode}
+    columns["state"] = states[0] if len(states) == 1 else None
+    roles = {role: column for role, column in columns.items() if column is not None}
     users, parts = [user] if isinstance(user, str) else user, states if len(states) > 1 else ()
-    asked = dates, several, paid, last_row
-    return draft_log(log, Answers(users, roles, parts, rename or {}, unit or {}, *asked, word or {}), name)
+    formats = dates, several, paid, last_row
+    return draft_log(log, Answers(users, roles, parts, rename or {}, unit or {}, *formats, word or {}), name)
 
 
 def named(recipe: RecipeLike) -> str:
@@ -460,16 +459,16 @@ def plan(
     home, name = (store or Store()).home, named(recipe)
     path = find_recipe(name)
     if path.is_file() and {"recipe", "world"} <= read_toml(path).keys():
-        # loads every online agent
+        # imported here: it loads every online agent
         from flows.config.study_recipes import refuse_to_plan
 
         refuse_to_plan(path)
-    told = plan_recipe(name, home).parts()
+    fields = plan_recipe(name, home).parts()
     if quality:
         from flows.jobs.plan import forecast_quality
 
-        told["quality"] = forecast_quality(name, home, people)
-    return ShownPlan.model_validate(told)
+        fields["quality"] = forecast_quality(name, home, people)
+    return ShownPlan.model_validate(fields)
 
 
 def run(
@@ -506,9 +505,9 @@ def run(
     from flows.jobs.run import ReleaseRequest, run_recipe
 
     place, name = store or Store(), named(recipe)
-    asked = None if edition is None else ReleaseRequest(edition)
-    made = place.carry_out("run", run_recipe, name, day=night, asked=asked)
-    return Run(place.home, Path(made.folder), setting(name, place.home).card, made)
+    request = None if edition is None else ReleaseRequest(edition)
+    answer = place.carry_out("run", run_recipe, name, day=night, request=request)
+    return Run(place.home, Path(answer.folder), setting(name, place.home).card, answer)
 
 
 def demo(*, store: Store | None = None) -> Run:
@@ -517,12 +516,12 @@ def demo(*, store: Store | None = None) -> Run:
     from flows.jobs.run import demo_job
 
     place = store or Store()
-    made = place.carry_out("demo", demo_job, "demo")
-    return Run(place.home, Path(made.folder), None, made)
+    answer = place.carry_out("demo", demo_job, "demo")
+    return Run(place.home, Path(answer.folder), None, answer)
 
 
 def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | None = None) -> Dump:
-    """Whether somebody should look at a recipe's nights; reads notes alone, and runs nothing.
+    """Whether a recipe's nights need attention; reads notes alone, and runs nothing.
 
     Parameters
     ----------
@@ -619,7 +618,7 @@ def serve(
     from flows.server.serving import serve_deployments, server
 
     home = (store or Store()).home
-    # a recipe that is wrong is told now, not at night
+    # a wrong recipe is refused now, not at night
     scheduled = setting(named(recipe), home)
     calendar_of(scheduled)
     with server(home.root, port, wait, say):
@@ -647,7 +646,7 @@ def fetch(name: str, *, shelf: Path | None = None) -> Path:
     return fetch_dataset(name, shelf, say)
 
 
-def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Kept:
+def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Dump:
     """An online agent in a known world beside its baselines, published as a run (simulation, not private).
 
     Parameters
@@ -659,7 +658,7 @@ def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Kept:
 
     Returns
     -------
-    What ``simulate --json`` prints; ``store.open(told["run"])`` is the run.
+    The object that ``simulate --json`` prints; ``store.open(result["run"])`` is the run.
 
     Raises
     ------
@@ -711,7 +710,7 @@ def simulate_logs(
         return simulated_logs.simulate_from_run(place.open(from_run).folder, asked or simulated_logs.LogOptions(), home)
 
 
-def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> Kept:
+def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> Dump:
     """Measure a shipped study of a paper anew, and say which claims hold (simulation, not private).
 
     Parameters
@@ -737,7 +736,7 @@ def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> K
     return (store or Store()).carry_out("reproduce", reproduce_job, name, unit="cells", full=full)
 
 
-def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = None) -> Kept:
+def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = None) -> Dump:
     """Measure a study: agents side by side in known worlds, and its claims (simulation, not private).
 
     Parameters

@@ -44,7 +44,7 @@ class _Anywhere(TyperGroup):
             else:
                 rest.append(word)
         typed = {(*rest[:1], word.partition("=")[0]) for i, word in enumerate(rest) if i == 1 or word.startswith("--")}
-        if gone := next((of for of in _GONE if of in typed), None):
+        if gone := next((pair for pair in _GONE if pair in typed), None):
             from pipeline.declaration.toml import CardError
 
             raise CardError(f"{' '.join(gone)}: is no more; {_GONE[gone]}")
@@ -96,7 +96,7 @@ def _options(
 
 def main() -> None:
     """Run a verb; every error is one line and an exit code of design §5.1."""
-    # set before anything imports Prefect: its state stays in our home, its server phones nobody
+    # set before anything imports Prefect: its state stays in our home, its server sends no statistics
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("DO_NOT_TRACK", "1")
     # what imports make stays: looking for garbage among it took a tenth of a second of every verb

@@ -1,7 +1,7 @@
-"""The verbs of the shell: a function of the Python door with what a person sees of its answer.
+"""The verbs of the shell: functions of the Python interface, each with the page that it prints.
 
-Keyword-only parameters are options, the docstring is help.  On what is played, run and published; on the service;
-attacks and worlds of our own making; on a dataset and its ledger: catalog, card, editions, price, charges.
+Keyword-only parameters are options, the docstring is help.  In order: runs and publication; the service; simulations,
+studies and audits; datasets and ledger.
 
 One list, and long because it is the shell's help: half of it is docstrings, a parameter a paragraph.
 """
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pipeline.facts.learnt import ValueFacts
     from pipeline.facts.promise import Dump
     from pipeline.learners.policy_files import StoredPolicy
-    from pipeline.online.cells import Kept
     from pipeline.operator.proposal import Draft
     from reports.ledger_chart import Lineage
 
@@ -54,11 +53,11 @@ def chosen_store() -> api.Store:
     return CHOSEN.get()()
 
 
-def dumped(found: Any) -> Mapping[str, object]:
-    """What ``--json`` prints of a value."""
-    if hasattr(found, "model_dump"):
-        return found.model_dump()
-    return asdict(found) if hasattr(found, "__dataclass_fields__") else found
+def dump(result: Any) -> Mapping[str, object]:
+    """Plain values of a result, as ``--json`` prints them."""
+    if hasattr(result, "model_dump"):
+        return result.model_dump()
+    return asdict(result) if hasattr(result, "__dataclass_fields__") else result
 
 
 def verb(
@@ -66,54 +65,54 @@ def verb(
     page: Callable[[Any], Sequence[Block]],
     *,
     name: str = "",
-    told: Callable[[Any], Mapping[str, object]] = dumped,
+    data: Callable[[Any], Mapping[str, object]] = dump,
     code: Callable[[Any], int] = lambda _: 0,
 ) -> Callable[[F], F]:
     """Make a function a verb: the shell prints what it returns, and it stays the same function.
 
-    ``page``, ``told``: what a person reads, and what ``--json`` prints of it.
+    ``page``, ``data``: make the page that a person reads, and the values that ``--json`` prints.
     ``code``: the exit code.
     """
 
-    def listed(of: F) -> F:
-        parameters = list(signature(of).parameters.values())
+    def listed(function: F) -> F:
+        parameters = list(signature(function).parameters.values())
         store = next((p.name for p in parameters if p.name in ("self", "store")), None)
-        text, helps = _documented(getdoc(of) or "")
+        text, helps = _documented(getdoc(function) or "")
 
-        def run(as_json: bool, **given: Any) -> None:
-            asked = {name: x for name, x in given.items() if x is not None}
-            found = of(**asked) if store is None else of(**{store: chosen_store()}, **asked)
-            show(told(found), as_json, lambda: page(found))
-            if exit_code := code(found):
+        def run(as_json: bool, **values: Any) -> None:
+            arguments = {name: x for name, x in values.items() if x is not None}
+            result = function(**arguments) if store is None else function(**{store: chosen_store()}, **arguments)
+            show(data(result), as_json, lambda: page(result))
+            if exit_code := code(result):
                 raise typer.Exit(exit_code)
 
-        options = [_option(p, of.__globals__, helps.get(p.name)) for p in parameters if p.name != store]
+        options = [_option(p, function.__globals__, helps.get(p.name)) for p in parameters if p.name != store]
         options.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
         setattr(run, "__signature__", Signature(options))  # noqa: B010
         run.__annotations__ = {p.name: p.annotation for p in options}
-        into.command(name or of.__name__.replace("_", "-"), help=text)(run)
-        return of
+        into.command(name or function.__name__.replace("_", "-"), help=text)(run)
+        return function
 
     return listed
 
 
 def _option(p: Parameter, names: Mapping[str, Any], text: str | None) -> Parameter:
     """A parameter as typer takes it: a type that the shell can read, and its help."""
-    found = eval(p.annotation, {**names, **_TYPED})
-    kind, *said = get_args(found) if get_origin(found) is Annotated else (found,)
+    annotation = eval(p.annotation, {**names, **_TYPED})
+    kind, *infos = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     if isinstance(kind, UnionType) and str in get_args(kind):
         kind = str | None if type(None) in get_args(kind) else str
     # a switch that is off has no second name that leaves it off
     off = [f"--{p.name.replace('_', '-')}"] if p.default is False else []
-    asked = typer.Option(*off) if p.kind is Parameter.KEYWORD_ONLY else typer.Argument()
-    info = copy(said[0]) if said else asked
+    default_info = typer.Option(*off) if p.kind is Parameter.KEYWORD_ONLY else typer.Argument()
+    info = copy(infos[0]) if infos else default_info
     info.help = info.help or text
     default = None if p.default == () else p.default
     return Parameter(p.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
 
 
 def _documented(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring's text before its sections, and what its section of parameters says of each of them."""
+    """A docstring's text before its sections, and its description of each parameter."""
     text, *sections = re.split(r"\n\n(?=\w+\n-+\n)", text)
     entries = re.findall(r"^(\w+(?:, \w+)*)\n((?:    .+\n?)+)", sections[0] if sections else "", re.MULTILINE)
     return text, {name: " ".join(words.split()) for names, words in entries for name in names.split(", ")}
@@ -127,12 +126,12 @@ ledger = typer.Typer(help="What was spent on which lineage, by which run.", no_a
 
 
 def opened(run: str, card: str | None = None) -> Run:
-    """The run that is named, in the home of the command's options."""
+    """Open a run of the home that the command's options name."""
     return chosen_store().open(run, card)
 
 
 for _run in (api.demo, api.run):
-    verb(top, lambda r: summary(r.said), told=lambda r: r.said.model_dump())(_run)
+    verb(top, lambda r: summary(r.said), data=lambda r: r.said.model_dump())(_run)
 
 
 @verb(top, lambda r: [r["report"]])
@@ -156,7 +155,7 @@ def report(run: str, *, card: str | None = None) -> Dump:
 
 
 def differences(r: Comparison) -> list[str]:
-    """What changed between two runs, in sentences."""
+    """Sentences on the changes between two runs."""
     from reports.run.comparison import sentences
 
     return [f"{r.a} → {r.b}", *sentences(r)]
@@ -201,7 +200,7 @@ def promote(run: str = "", *, rollback: bool = False, pointer: str = "current", 
 
 
 def summary(result: RunAnswer) -> list[Block]:
-    """What a person wants to know of a run, in a few lines."""
+    """The main results of a run, in a few lines."""
     from pipeline.facts.learnt import NO_GUARANTEE
     from reports.run.answer import hidden_traits, shell_line
 
@@ -243,7 +242,7 @@ def _interval(v: ValueFacts) -> str:
 
 
 def _empty(v: ValueFacts) -> str:
-    """An interval that holds every possible value says nothing, and the line says so."""
+    """A note where the interval holds every possible value."""
     if v.upper is None or v.lower > v.lower_trivial or v.upper < v.upper_trivial:
         return ""
     return ": all that is possible, so this run says nothing about the value"
@@ -254,7 +253,7 @@ verb(policy, lambda _: ["stopped"], name="serve")(api.Store.serve_policy)
 
 
 def night_page(r: NightAnswer | Dump) -> list[Block]:
-    """A night that was done, or what is known of the last one."""
+    """Page of a night that was done, or of the note on the last one."""
     if not isinstance(r, dict):
         return [*summary(r), *_promotion(r.promotion)]
     last, keys = r["last"], ("at", "outcome", "kind", "text", "run", "done_at", "news_at")
@@ -273,7 +272,7 @@ def nightly(recipe: str, *, check: bool = False, hours: float = 30.0, night: Nig
     recipe
         A path or a name.
     check
-        Run nothing; exit 1 if somebody should look.
+        Run nothing; exit 1 if the nights need attention.
     hours
         With --check: how old the last good night may be.
     night
@@ -283,10 +282,10 @@ def nightly(recipe: str, *, check: bool = False, hours: float = 30.0, night: Nig
         return api.nightly(recipe, night=night, store=chosen_store())
     from flows.jobs.nightly import alert
 
-    found = api.night_problem(recipe, hours=hours, store=chosen_store())
-    if found["problem"] is not None:
-        alert(found["problem"], say)
-    return found
+    status = api.night_problem(recipe, hours=hours, store=chosen_store())
+    if status["problem"] is not None:
+        alert(status["problem"], say)
+    return status
 
 
 def _promotion(p: Promotion) -> list[str]:
@@ -355,21 +354,21 @@ def alert(block: str, text: str) -> Dump:
     return {"block": block, "sent": text}
 
 
-def _health(found: Health) -> list[Block]:
+def _health(health: Health) -> list[Block]:
     words = {True: "ok", False: "WRONG", None: "–"}
-    rows = [(words[f.ok], f.what, f.found, "" if f.ok else f.do) for f in found.findings]
+    rows = [(words[f.ok], f.what, f.found, "" if f.ok else f.do) for f in health.findings]
     return [Grid(("", "what", "found", "to do"), rows, left=4, most=len(rows))]
 
 
 verb(
     top,
     _health,
-    told=lambda h: {"ok": h.ok, "findings": [asdict(f) for f in h.findings]},
+    data=lambda h: {"ok": h.ok, "findings": [asdict(f) for f in h.findings]},
     code=lambda h: int(not h.ok),
 )(api.doctor)
 
 
-@verb(policy, lambda f: f.shown()[1], name="show", told=lambda f: {"run": f.of.run, "rows": f.shown()[0]})
+@verb(policy, lambda f: f.shown()[1], name="show", data=lambda f: {"run": f.of.run, "rows": f.shown()[0]})
 def show_policy(run: str, *, card: str | None = None) -> StoredPolicy:
     """What to do in each state at each step, where the policy abstains, and where it was a tie; or the gains.
 
@@ -440,14 +439,14 @@ def act(
     from pipeline.logs.decode import read_observations, read_queries
 
     policy = opened(run, card).policy
-    of, steps = policy.stored.of.run, np.array([step or 0], dtype=np.int64)
+    run_name, steps = policy.stored.of.run, np.array([step or 0], dtype=np.int64)
     vectors = isinstance(policy.stored, StoredGains | StoredObserved)
     if vectors and (raw or sample):
         raise CardError("policy act: this policy takes --observation; it draws nothing, and states are labels")
     if not vectors and observation is not None:
         raise CardError("policy act: this policy has declared states: give --state, not --observation")
-    asked = observation if vectors else state
-    if (batch is None) == (asked is None or step is None) or (batch is not None and (asked, step) != (None, None)):
+    query = observation if vectors else state
+    if (batch is None) == (query is None or step is None) or (batch is not None and (query, step) != (None, None)):
         option = "--observation" if vectors else "--state"
         raise CardError(f"policy act: give {option} with --step, or --batch alone")
     if batch is not None and policy.stored.of.play is not None:
@@ -455,24 +454,24 @@ def act(
     if isinstance(policy.stored, StoredGains | StoredObserved):
         names = policy.stored.observation.names
         if batch is not None:
-            told = policy.observe(*read_observations(*_content(batch), names), state)
-            _print_batch(of, told, np.arange(len(told)), as_json)
+            decisions = policy.observe(*read_observations(*_content(batch), names), state)
+            _print_batch(run_name, decisions, np.arange(len(decisions)), as_json)
             return
-        [found] = policy.observe(parsed_observation(str(observation), names), steps, state)
-        found = policy.met_by(person, found)
-        lines = [f"step {found['step']}: {found['advice']}"]
-        lines += ["  shortened to the declared radius of the control"] if found.get("cut") else []
-        if found.get("outside"):
+        [decision] = policy.observe(parsed_observation(str(observation), names), steps, state)
+        decision = policy.met_by(person, decision)
+        lines = [f"step {decision['step']}: {decision['advice']}"]
+        lines += ["  shortened to the declared radius of the control"] if decision.get("cut") else []
+        if decision.get("outside"):
             lines.append("  the observation is longer than declared: nothing like it was learnt from")
-        show({"run": of, **found}, as_json, lambda: lines)
+        show({"run": run_name, **decision}, as_json, lambda: lines)
         return
     states, steps = ([state], steps) if batch is None else read_queries(*_content(batch))
     decisions, which = policy.decide(states, steps, raw=raw, sample=sample)
     if batch is not None:
-        _print_batch(of, decisions, which, as_json)
+        _print_batch(run_name, decisions, which, as_json)
     else:
-        told = policy.met_by(person, decisions[0])
-        show({"run": of, **told}, as_json, lambda: _sentences(told, state))
+        decision = policy.met_by(person, decisions[0])
+        show({"run": run_name, **decision}, as_json, lambda: _sentences(decision, state))
 
 
 def _content(batch: str) -> tuple[bytes, str]:
@@ -524,7 +523,7 @@ def simulate(
     rho: float | None = None,
     name: str | None = None,
     to: Path | None = None,
-) -> Kept:
+) -> Dump:
     """An online agent in a known world beside its baselines; with --logs a log of the world, ready to ingest and run.
 
     A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
@@ -563,15 +562,15 @@ def simulate(
     from pipeline.worlds.catalog import WORLDS
 
     params = tuple(param)
-    asked = LogOptions(behaviour, episodes, horizon, seed, bins, params, episodes_per_user, rho, name, to)
+    options = LogOptions(behaviour, episodes, horizon, seed, bins, params, episodes_per_user, rho, name, to)
     if logs:
-        return api.simulate_logs(world, asked, from_run=from_run or None, store=chosen_store())
-    if not world or world in WORLDS or asked != LogOptions():
+        return api.simulate_logs(world, options, from_run=from_run or None, store=chosen_store())
+    if not world or world in WORLDS or options != LogOptions():
         raise CardError("simulate: name a recipe that has [world], or say --logs to write a log; see --help")
     return api.simulate(world, store=chosen_store())
 
 
-def _played(result: Kept) -> list[str]:
+def _played(result: Dump) -> list[str]:
 
     lines = [
         f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<9} median {number(r['median']):>9}  "
@@ -581,12 +580,12 @@ def _played(result: Kept) -> list[str]:
     head = f"{result['world']}, {result['episodes']:,} episodes; simulation, not private"
     loses = f"run            {result['run']}; its policy loses {number(result['suboptimality'])} an episode"
     true = result["true_epsilon"]
-    asked = [] if result["epsilon"] is None else [f"asked ε = {number(result['epsilon'], toward='up')}"]
+    requested = [] if result["epsilon"] is None else [f"asked ε = {number(result['epsilon'], toward='up')}"]
     real = [] if true is None else [f"the noise drawn is worth ε = {number(true, toward='up')}"]
-    promise = "; ".join([*asked, *real]) or "no noise, no promise"
+    promise = "; ".join([*requested, *real]) or "no noise, no promise"
     proposal = [f"proposal       {result['proposal']}"] if result["proposal"] else []
-    told = [f"would promise  {promise}", *proposal, f"report         {result['report']}"]
-    return [head, *lines, result["answer"], loses, *told]
+    closing = [f"would promise  {promise}", *proposal, f"report         {result['report']}"]
+    return [head, *lines, result["answer"], loses, *closing]
 
 
 def _written(result: Dump) -> list[str]:
@@ -602,8 +601,8 @@ def _written(result: Dump) -> list[str]:
     return [*lines, f"next        reticent ingest {result['folder']}", f"            reticent run {result['recipe']}"]
 
 
-def _verdicts(result: Kept) -> list[str]:
-    """The claims with their verdicts, and where the page is."""
+def _verdicts(result: Dump) -> list[str]:
+    """The claims with their verdicts, and the page's address."""
     lines = [f"{'yes' if c['holds'] else 'no':4}{c['claim']}\n    {c['regime']}" for c in result["claims"]]
     return [*lines, *(f"page    {file}" for file in result["files"] if file.endswith("page.html"))]
 
@@ -614,9 +613,9 @@ verb(top, _verdicts)(api.reproduce)
 @verb(
     top,
     lambda results: [line for r in results for line in [*_prices(r), *_verdicts(r)]],
-    told=lambda results: results[0] if len(results) == 1 else _together(results),
+    data=lambda results: results[0] if len(results) == 1 else _together(results),
 )
-def compare(recipes: Sequence[str], *, full: bool = False) -> list[Kept]:
+def compare(recipes: Sequence[str], *, full: bool = False) -> list[Dump]:
     """Measure a study: who needs how many episodes for the same quality, which claims hold (simulation, not private).
 
     A study broken off goes on where it was: finished runs are kept in the home.  What changed between two runs of
@@ -633,7 +632,7 @@ def compare(recipes: Sequence[str], *, full: bool = False) -> list[Kept]:
     return [api.compare(name, full=full, store=store) for name in recipes]
 
 
-def _together(results: Sequence[Kept]) -> Kept:
+def _together(results: Sequence[Dump]) -> Dump:
     """Several comparisons as one object."""
     return {
         "name": ", ".join(r["name"] for r in results),
@@ -644,22 +643,22 @@ def _together(results: Sequence[Kept]) -> Kept:
     }
 
 
-def _prices(result: Kept) -> list[str]:
+def _prices(result: Dump) -> list[str]:
     """Episodes needed by trust model and budget."""
     from pipeline.online.study import first_meeting
 
-    by_agent: dict[str, list[Kept]] = {}
+    by_agent: dict[str, list[Dump]] = {}
     least = min((r["episodes"] for r in result["rows"] if r["variant"] != "control"), default=0)
     for row in result.get("needed", ()):
         by_agent.setdefault(f"  {row['trust']:8} {row['agent']:18}", []).append(row)
     lines = [f"{result['name']}: episodes until suboptimality stays ≤ 10 % of uniform choice's"] if by_agent else []
-    for who, rows in by_agent.items():
-        told = [
+    for agent_label, rows in by_agent.items():
+        meetings = [
             ("no noise: " if r["epsilon"] is None else f"ε = {number(r['epsilon'])}: ")
             + first_meeting(r["episodes"], least, r["most"])
             for r in rows
         ]
-        lines.append(who + " | ".join(told))
+        lines.append(agent_label + " | ".join(meetings))
     return lines
 
 
@@ -671,19 +670,19 @@ def _audited(result: Audited) -> list[Block]:
         (*attacked(v), "yes" if v.violates else "no", str(round(seconds, 2)))
         for v, seconds in zip(result.verdicts, result.seconds, strict=True)
     ]
-    whole = (
+    canaries = (
         []
-        if (found := result.one_run) is None
+        if (one_run := result.one_run) is None
         else [
-            f"  whole pipeline, {found.canaries:,} people, {found.right} of {found.guesses} guesses right: "
-            f"ε ≥ {found.lower_bound_epsilon:.3g} proved, {found.claimed_epsilon:.3g} claimed (in or out)"
+            f"  whole pipeline, {one_run.canaries:,} people, {one_run.right} of {one_run.guesses} guesses right: "
+            f"ε ≥ {one_run.lower_bound_epsilon:.3g} proved, {one_run.claimed_epsilon:.3g} claimed (in or out)"
         ]
     )
     page = Place("report", str(result.folder / "page.html"))
-    return [summary(result.name, result.verdicts), Grid(head, rows, left=2), *whole, page]
+    return [summary(result.name, result.verdicts), Grid(head, rows, left=2), *canaries, page]
 
 
-verb(top, _audited, told=lambda result: result.answer())(api.audit)
+verb(top, _audited, data=lambda result: result.answer())(api.audit)
 
 
 def _catalog(r: Dump) -> list[Block]:
@@ -783,60 +782,60 @@ def draft(
         # before anything is asked
         check_folder(to, files)
 
-    def propose(told: Mapping[str, Any]) -> Draft:
+    def propose(options: Mapping[str, Any]) -> Draft:
         pairs: dict[str, Any] = {
-            "rename": _pairs(told["rename"], "--rename"),
-            "unit": _units(told["unit"]),
-            "word": _worths(told["word"]),
+            "rename": _pairs(options["rename"], "--rename"),
+            "unit": _units(options["unit"]),
+            "word": _worths(options["word"]),
         }
-        return api.draft(files, name=name, episode=episode, **{**told, **pairs})
+        return api.draft(files, name=name, episode=episode, **{**options, **pairs})
 
     lists = {"user": user, "state": state, "rename": rename, "unit": unit, "word": word}
-    asked: dict[str, Any] = {key: list(given) for key, given in lists.items()}
-    asked |= {"action": action, "reward": reward, "order": order, "dates": dates, "several": several, "paid": paid}
-    said = _answered(propose, {**asked, "last_row": last_row})
+    options: dict[str, Any] = {key: list(given) for key, given in lists.items()}
+    options |= {"action": action, "reward": reward, "order": order, "dates": dates, "several": several, "paid": paid}
+    proposal = _answered(propose, {**options, "last_row": last_row})
     say("OPERATOR ONLY: what was seen in the log")
-    for key, seen in said.seen:
+    for key, seen in proposal.seen:
         say(f"  {key:24}  {seen}")
-    for note in said.notes:
+    for note in proposal.notes:
         say(f"note: {note}")
-    card = None if to is None else said.save(to)
+    card = None if to is None else proposal.save(to)
     if card is not None:
         recipe = card.with_name(RECIPE)
         say(f"{card}: change what an expert would set, then `reticent register {card}`, which notes the look")
         say(f"{recipe}: what to learn, for how much; `reticent plan {recipe}` says what it costs")
     return {
-        "card": said.toml if card is None else card.read_text(encoding="utf-8"),
+        "card": proposal.toml if card is None else card.read_text(encoding="utf-8"),
         "file": None if card is None else str(card.resolve()),
-        "recipe": said.recipe,
-        "keys": [key.key for key in said.keys],
+        "recipe": proposal.recipe,
+        "keys": [key.key for key in proposal.keys],
     }
 
 
-def _answered(propose: Callable[[Mapping[str, Any]], Draft], told: Mapping[str, Any]) -> Draft:
+def _answered(propose: Callable[[Mapping[str, Any]], Draft], given: Mapping[str, Any]) -> Draft:
     """The proposal, once every question is answered; without a terminal a question is an error."""
     from pipeline.operator.look import QuestionError
 
     while True:
         try:
-            return propose(told)
+            return propose(given)
         except QuestionError as question:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 raise
-            asked, options = question.asked, question.options
-        say(asked)
+            question_text, options = question.asked, question.options
+        say(question_text)
         for i, option in enumerate(options, 1):
             say(f"  {i}  {option}")
         answer = str(typer.prompt("a number, or options such as these", default="1", err=True))
         words = shlex.split(dict(enumerate(options, 1)).get(int(answer), "") if answer.isdecimal() else answer)
-        more: dict[str, Any] = dict(told)
+        updated: dict[str, Any] = dict(given)
         for option, value in zip(words[::2], words[1::2], strict=False):
             key = option.removeprefix("--").replace("-", "_")
-            if key not in more:
-                ours = ", ".join(f"--{name.replace('_', '-')}" for name in more)
-                raise CardError(f"draft: {option}: answer with {ours}")
-            more[key] = [*more[key], value] if isinstance(more[key], list) else value
-        told = more
+            if key not in updated:
+                known_options = ", ".join(f"--{name.replace('_', '-')}" for name in updated)
+                raise CardError(f"draft: {option}: answer with {known_options}")
+            updated[key] = [*updated[key], value] if isinstance(updated[key], list) else value
+        given = updated
 
 
 def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
@@ -854,16 +853,16 @@ def _worths(given: Sequence[str]) -> dict[str, float]:
 
 
 def _units(given: Sequence[str]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+    units: dict[str, dict[str, float]] = {}
     for left, worth in _pairs(given, "--unit").items():
         column, colon, unit = left.rpartition(":")
         try:
-            found.setdefault(column, {})[unit] = float(worth)
+            units.setdefault(column, {})[unit] = float(worth)
         except ValueError:
             colon = ""
         if not colon:
             raise CardError(f"draft: --unit '{left}={worth}': write COLUMN:UNIT=WORTH, such as dose:g=1000")
-    return found
+    return units
 
 
 def _ingested(r: Dump) -> list[Block]:
@@ -899,7 +898,7 @@ def ingest(card: str) -> Dump:
     for warning in warnings_of(r["report"]):
         say(warning)
     if r["same_as"] is not None:
-        # whoever runs the one in place of the other has decided by what came in: nothing does it for them
+        # never done by itself: to replay is a decision that depends on raw rows
         say(
             f"these are the bytes of snapshot {r['same_as']}: `run --edition {r['same_as']}` replays its release for "
             "nothing. That is for you to know and to decide (docs/privacy.md)"
@@ -980,8 +979,8 @@ def _history(datasets: Sequence[Lineage]) -> list[Block]:
 
 
 def _events(d: Lineage) -> list[Block]:
-    """What happened to a lineage, a row an entry, in the order in which it happened."""
-    told = [
+    """A row an entry of a lineage, in the ledger's order."""
+    events = [
         *((a, "amended", f"{a.cap_rho:g}", "the cap") for a in d.amendments),
         *(
             (i, "inspected", "", f"snapshot {i.snapshot}" if i.snapshot else "the log, to draft the card")
@@ -995,11 +994,11 @@ def _events(d: Lineage) -> list[Block]:
         *((t, "retry", "", "draws that died may be tried again") for t in d.retries),
         *((s, "signed", "", f"{s.run} by {s.by}" + (f": {s.note}" if s.note else "")) for s in d.signatures),
     ]
-    rows = [(str(e.entry), e.at, *line) for e, *line in sorted(told, key=lambda x: x[0].entry)]
+    rows = [(str(e.entry), e.at, *line) for e, *line in sorted(events, key=lambda x: x[0].entry)]
     return [Grid(("entry", "at", "what", "ρ", "of"), rows, left=5, most=len(rows))] if rows else []
 
 
-@verb(ledger, _history, name="show", told=lambda datasets: {"datasets": [d.model_dump() for d in datasets]})
+@verb(ledger, _history, name="show", data=lambda datasets: {"datasets": [d.model_dump() for d in datasets]})
 def show_ledger(*, card: str | None = None) -> Sequence[Lineage]:
     """Cap, spending over time, entries and sign-offs of every lineage.
 
@@ -1011,21 +1010,21 @@ def show_ledger(*, card: str | None = None) -> Sequence[Lineage]:
     return book(card).lineages()
 
 
-def _verified(found: Proof | Dump) -> list[Block]:
-    if not isinstance(found, dict):
-        return _checked(found)
-    told = f"ok: {found['entries']} entries, chain unbroken" if found["ok"] else f"damaged: {found['problem']}"
-    if "vouched" in found:
-        behind, count = found.get("unsigned", 0), "entry" if found.get("unsigned") == 1 else "entries"
-        told += f"; vouched up to entry {found['vouched']}"
-        told += f"; {behind} {count} behind it {'is' if behind == 1 else 'are'} not signed" if behind else ""
-    return [*found.get("recovered", []), told]
+def _verified(result: Proof | Dump) -> list[Block]:
+    if not isinstance(result, dict):
+        return _checked(result)
+    line = f"ok: {result['entries']} entries, chain unbroken" if result["ok"] else f"damaged: {result['problem']}"
+    if "vouched" in result:
+        behind, count = result.get("unsigned", 0), "entry" if result.get("unsigned") == 1 else "entries"
+        line += f"; vouched up to entry {result['vouched']}"
+        line += f"; {behind} {count} behind it {'is' if behind == 1 else 'are'} not signed" if behind else ""
+    return [*result.get("recovered", []), line]
 
 
 @verb(
     ledger,
     _verified,
-    code=lambda found: 0 if (found["ok"] if isinstance(found, dict) else found.ok) else 4,
+    code=lambda r: 0 if (r["ok"] if isinstance(r, dict) else r.ok) else 4,
 )
 def verify(
     run: str | None = None,
@@ -1068,11 +1067,11 @@ def _checked(proof: Proof) -> list[Block]:
 
     words = {True: "ok", False: "WRONG", None: "not checked"}
     rows = [(words[c.ok], c.what + (f": {c.found}" if c.found else "")) for c in proof.checks]
-    found = Grid(("result", "check"), rows, left=2, most=len(rows))
+    table = Grid(("result", "check"), rows, left=2, most=len(rows))
     ok = "ok" if proof.vouched else "ok as far as was checked; not vouched for by a ledger"
     older = next((c.found for c in proof.checks if c.ok is None and c.found.startswith(OLDER)), None)
     ok += "" if older is None else f": its files and its charge are what the ledger holds; {older}"
-    return [found, Title(proof.run, ok if proof.ok else f"damaged: {proof.problem}")]
+    return [table, Title(proof.run, ok if proof.ok else f"damaged: {proof.problem}")]
 
 
 @verb(ledger, lambda r: [f"{r['entries']} entries in {r['file']}"], name="export")

@@ -1,4 +1,4 @@
-"""What a lineage spent: its history as data, and spending against time as a line of blocks for a terminal."""
+"""Spending of a lineage: its history as data, and spending against time as a line of blocks for a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDTH = 60
 
 
 class Spent(Part):
-    """What was spent until the time ``at``: ``spent_rho``."""
+    """Spending ``spent_rho`` up to the time ``at``."""
 
     at: str
     spent_rho: Number
@@ -30,7 +30,7 @@ class Event(Part):
     ``cap_rho``: of an amendment, the new cap.
     ``snapshot``: that was looked at.
     ``what``: was deleted.
-    ``run``, ``by``, ``note``: of a signature, which run, and who answers for it.
+    ``run``, ``by``, ``note``: of a signature: the run signed, and its signer.
     """
 
     entry: int
@@ -56,7 +56,7 @@ class ChargedRun(Part):
 
 
 class Lineage(Part):
-    """What happened to a lineage."""
+    """History of a lineage."""
 
     name: str
     cap_rho: Number
@@ -75,11 +75,11 @@ class Lineage(Part):
 
 
 def lineage_facts(ledger: Ledger, name: str) -> Lineage:
-    """All that the ledger knows of a lineage."""
+    """A lineage's history from the ledger."""
     account, entries = ledger.account(name), ledger.entries(name)
     charges = [e for e in entries if e.kind == "INTENT"]
     schedule: dict[str, str] = (registration(entries, name) or {}).get("schedule") or {}
-    done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
+    committed = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     return Lineage(
         name=name,
         cap_rho=float(account.cap),
@@ -91,7 +91,7 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
         spending=spending((e.at, float(Fraction(e.body["rho"]))) for e in charges),
         amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in ledger.amendments(name)],
         inspections=[_event(e, snapshot=e.body["snapshot"]) for e in ledger.inspections(name)],
-        entries=[_charged(e, done) for e in charges],
+        entries=[_charged(e, committed) for e in charges],
         retries=[_event(e) for e in entries if e.kind == "RETRY"],
         purges=[_event(e, what=_purged(e)) for e in entries if e.kind == "PURGE"],
         signatures=[
@@ -104,11 +104,11 @@ def _event(e: Entry, **more: object) -> Event:
     return Event.model_validate({"entry": e.seq, "at": e.at, **more})
 
 
-def _charged(e: Entry, done: set[int]) -> ChargedRun:
-    more = {key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body}
-    state = "committed" if e.seq in done else "intent"
+def _charged(e: Entry, committed: set[int]) -> ChargedRun:
+    counter = {key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body}
+    state = "committed" if e.seq in committed else "intent"
     return ChargedRun(
-        entry=e.seq, run=e.body["run_key"][:24], state=state, rho=float(Fraction(e.body["rho"])), at=e.at, **more
+        entry=e.seq, run=e.body["run_key"][:24], state=state, rho=float(Fraction(e.body["rho"])), at=e.at, **counter
     )
 
 
@@ -132,9 +132,9 @@ def spending(charges: Iterable[tuple[str, float]]) -> list[Spent]:
 
 
 def chart(points: Sequence[Spent], cap: float, since: str, until: str) -> list[str]:
-    """Two lines: what was spent at each of 60 moments between two times, in eighths of the cap, and the times.
+    """Two lines: spending at 60 moments between two times, in eighths of the cap, and the times.
 
-    A moment before the first charge is a space; what touches the cap is a full block.
+    A moment before the first charge is a space; spending at the cap is a full block.
 
     ``since``, ``until``: the two times, ISO 8601.
     """
@@ -148,6 +148,6 @@ def chart(points: Sequence[Spent], cap: float, since: str, until: str) -> list[s
         now = begin + span * (i + 1) / _WIDTH
         spent = max((p.spent_rho for p, t in zip(points, times, strict=True) if t <= now), default=None)
         line += " " if spent is None else _BLOCKS[min(7, int(8 * spent / cap))]
-    told = f"ρ = {number(points[-1].spent_rho, toward='up')} of {cap:g}"
+    label = f"ρ = {number(points[-1].spent_rho, toward='up')} of {cap:g}"
     first, last = since[:10], until[:10]
-    return [f"  {line}  {told}", f"  {first}{last:>{_WIDTH - len(first)}}"]
+    return [f"  {line}  {label}", f"  {first}{last:>{_WIDTH - len(first)}}"]

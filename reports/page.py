@@ -67,18 +67,18 @@ def percent(value: float | None, digits: int = 3) -> str:
 def span(low: float, high: float) -> str:
     """Two noisy counts as a range, or one where both read the same."""
     first, last = f"{low:,.0f}".replace("-", "−"), f"{high:,.0f}".replace("-", "−")
-    # A minus sign that stands before a zero says nothing.
+    # no minus sign before a zero
     first, last = ("0" if text == "−0" else text for text in (first, last))
     return first if first == last else f"{first} to {last}"
 
 
-def between(values: Iterable[float | None], said: Callable[[float], str]) -> str:
+def between(values: Iterable[float | None], written: Callable[[float], str]) -> str:
     """Known values as a range, or one where all read the same; a dash where none is known.
 
     ``values``: none or NaN where one is not known.
     """
     known = [x for x in values if x is not None and x == x]
-    low, high = (said(min(known)), said(max(known))) if known else ("–", "–")
+    low, high = (written(min(known)), written(max(known))) if known else ("–", "–")
     return low if low == high else f"{low} to {high}"
 
 
@@ -120,9 +120,9 @@ def _digits(width: float) -> int:
 def _to(value: float, digits: int, rounding: str) -> str:
     # twelve digits first, as for any number
     exact = Context(prec=12).create_decimal(repr(float(value)))
-    found = exact.quantize(Decimal(1).scaleb(-digits), rounding=rounding) + 0
-    shown = 0 if found == exact.to_integral_value() == exact else max(0, digits)
-    return f"{found:,.{shown}f}".replace("-", "−")
+    rounded = exact.quantize(Decimal(1).scaleb(-digits), rounding=rounding) + 0
+    shown = 0 if rounded == exact.to_integral_value() == exact else max(0, digits)
+    return f"{rounded:,.{shown}f}".replace("-", "−")
 
 
 def loss(rho: float | None, epsilon: float | None, delta: float | None, *, pure: bool = False) -> str:
@@ -146,7 +146,7 @@ def listing(items: Sequence[object]) -> str:
     return ", ".join(clean(item) for item in items)
 
 
-# stands in a page in the place of a picture
+# text in the place of a picture
 NOT_DRAWN = "This picture could not be drawn on this machine (docs/report.md). It shows: "
 
 
@@ -156,7 +156,7 @@ class NotDrawnError(Exception):
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture, what it shows in words, and what it leaves out.
+    """A picture, its description in words, and a note on what it leaves out.
 
     ``draw``: makes the inline SVG: only a page that shows it draws it.
     """
@@ -167,7 +167,7 @@ class Figure:
 
     @cached_property
     def svg(self) -> str:
-        """The inline SVG, or what it shows in words where it cannot be drawn."""
+        """The inline SVG, or its description where it cannot be drawn."""
         try:
             return self.draw()
         except NotDrawnError:
@@ -210,7 +210,7 @@ class Section:
 
 @dataclass(frozen=True)
 class AnswerCard:
-    """One question of who decides: its answer, sentences or rows that explain it, and lines to fill in on paper."""
+    """One question of a decision maker: its answer, explanation, and lines to fill in on paper."""
 
     name: str
     answer: str
@@ -223,7 +223,7 @@ class AnswerCard:
 class Opening:
     """The first section: a sentence that answers, a picture, cards, and the promise.
 
-    ``figure``: what it is read off; None where nothing may stand first.
+    ``figure``: shows the answer; None where no number may stand first.
     """
 
     title: str
@@ -258,7 +258,7 @@ def templates() -> Environment:
     """The page templates, with this package's filters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("reports"),
         # Markdown escapes through its own filter: HTML entities inside its words would be wrong twice.
         autoescape=lambda name: name is not None and ".html." in name,
@@ -267,14 +267,14 @@ def templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters["md"] = markdown
-    found.filters["fence"] = _fence
-    found.filters["source_hash"] = _source_hash
-    return found
+    environment.filters["md"] = markdown
+    environment.filters["fence"] = _fence
+    environment.filters["source_hash"] = _source_hash
+    return environment
 
 
 def _source_hash(text: str) -> str:
-    """How a Content-Security-Policy names an element by the text in it."""
+    """Name of an element in a Content-Security-Policy: the digest of its text."""
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 

@@ -47,7 +47,7 @@ def simulate_logs(world: str, asked: LogOptions, home: Home) -> dict[str, Any]:
 
 def ledger_in(folder: Path) -> Ledger:
     """The ledger that lies in a folder."""
-    return Store(folder).ledger().kept
+    return Store(folder).ledger().chain
 
 
 def ledger_of(home: Home) -> Ledger:

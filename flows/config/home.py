@@ -1,4 +1,4 @@
-"""What a job works in: where store, runs, cards and recipes are, memory and machines, and who is told how far it is."""
+"""Surroundings of a job: places of store, runs, cards and recipes, memory and machines, and reports of progress."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def find_card(name: str, shelf: Path | None = None) -> Path:
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         return path / "card.toml" if path.is_dir() else path
-    looked = [s / name / "card.toml" for s in catalogs(shelf)]
-    for candidate in looked:
+    candidates = [s / name / "card.toml" for s in catalogs(shelf)]
+    for candidate in candidates:
         if candidate.is_file():
             return candidate
-    known = sorted({p.parent.name for s in catalogs(shelf) for p in s.glob("*/card.toml")})
-    raise CardError(f"no card {name!r} on the shelf; there are: {', '.join(known) or 'none'}. Give a name or a path")
+    names = sorted({p.parent.name for s in catalogs(shelf) for p in s.glob("*/card.toml")})
+    raise CardError(f"no card {name!r} on the shelf; there are: {', '.join(names) or 'none'}. Give a name or a path")
 
 
 HOME = "RETICENT_HOME"
@@ -39,7 +39,7 @@ CardLike = str | Path | AnyCard
 
 
 def card_at(card: CardLike, shelf: Path | None = None) -> AnyCard:
-    """The card that is meant.
+    """Load a card by path or name; a loaded one is returned.
 
     Raises CardError if there is none, or it is wrong.
     """
@@ -53,7 +53,7 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def shipped_recipe(name: str) -> Path:
-    """A recipe of ours.
+    """Path of a shipped recipe.
 
     Raises CardError if there is none of that name.
     """
@@ -61,8 +61,8 @@ def shipped_recipe(name: str) -> Path:
     shipped = folder / f"{name}.toml"
     if shipped.is_file():
         return shipped
-    known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
-    raise CardError(f"no recipe {name!r}; shipped ones: {known}. Give a name or a path")
+    names = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+    raise CardError(f"no recipe {name!r}; shipped ones: {names}. Give a name or a path")
 
 
 def paper_studies(name: str) -> dict[str, Path]:
@@ -100,7 +100,7 @@ class Home:
     def store(self) -> Path:
         """Operator-only folder; created 0700."""
         path = self.root / "store"
-        # their names are forced to disk: a ledger elsewhere outlives a power cut, and so must what it knows of
+        # their names are forced to disk: a ledger elsewhere outlives a power cut, and so must the store that it records
         make_folder(self.root)
         make_folder(path, 0o700)
         path.chmod(0o700)
@@ -138,8 +138,8 @@ def environment(name: str, value: str) -> Generator[None]:
 def open_home(
     home: Path | None = None, shelf: Path | None = None, memory: str | None = None, dask: str | None = None
 ) -> Home:
-    """The home that is meant: ``--home``, else ``RETICENT_HOME``, else ``./.reticent``; and what its sums may use."""
-    # a variable that is set to nothing names nothing
+    """The home: ``--home``, else ``RETICENT_HOME``, else ``./.reticent``; with memory and machines for its sums."""
+    # an empty variable counts as unset
     root = (home or Path(os.environ.get(HOME) or ".reticent")).resolve()
     if root.exists() and not root.is_dir():
         raise CardError(f"home {root} is a file; name a folder with --home or RETICENT_HOME")
@@ -151,7 +151,7 @@ _LEAST = 640 << 20
 
 
 def choose_resources(memory: str | None = None, dask: str | None = None) -> Resources:
-    """What the options ask for, else ``RETICENT_MEMORY`` and ``RETICENT_DASK``, else 2 GiB and this machine.
+    """Memory and machines by the options, else ``RETICENT_MEMORY`` and ``RETICENT_DASK``, else 2 GiB and this machine.
 
     ``memory``: A size such as ``512MB``; None: the environment's, else 2 GiB.
     ``dask``: address of a scheduler, e.g. ``tcp://10.0.0.5:8786``; None: the environment's, else this machine.
@@ -172,10 +172,10 @@ def size_of(text: str) -> int:
 
     Raises CardError if it is none of these, or less than 640 MiB.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    if found is None or found[2].upper() not in _UNITS:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2].upper() not in _UNITS:
         raise CardError(f"--memory {text!r}: give a size such as 512MB or 1.5GiB")
-    size = int(float(found[1]) * _UNITS[found[2].upper()])
+    size = int(float(match[1]) * _UNITS[match[2].upper()])
     if size < _LEAST:
         raise CardError(f"--memory {text!r}: at least {_LEAST >> 20} MiB is needed")
     return size
@@ -186,28 +186,28 @@ T = TypeVar("T")
 
 
 class Calls(Protocol):
-    """Calls a function once with what it is given; one that draws noise is never tried again."""
+    """Calls a function once with the given arguments; one that draws noise is never tried again."""
 
     def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
 
 Step = Callable[[str], Calls]
-"""How a coarse part of a job is called, by its name."""
+"""Makes the caller of a coarse part of a job, from the part's name."""
 
 
 def plain_step(_: str) -> Calls:
-    """In the shell it is just called."""
+    """Step of the shell: a plain call."""
     return operator.call
 
 
 Say = Callable[[str], None]
 Progress = Callable[[int, int | None], None]
-"""Told what is done so far, and of how many where that is known."""
+"""Takes the amount done and the total, None where that is not known."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """How a job is carried out."""
+    """A job's steps, messages and progress."""
 
     step: Step = plain_step
     say: Say = lambda _: None

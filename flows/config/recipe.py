@@ -17,7 +17,7 @@ from pipeline.learners.offline_agents import AGENTS, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, OneStep, Planner, Privacy, Terms
 
 
-def _known(name: str) -> str:
+def _registered(name: str) -> str:
     try:
         find(name)
     except KeyError:
@@ -28,15 +28,15 @@ def _known(name: str) -> str:
 
 
 class RecipeHead(Strict):
-    """Which card and which algorithm."""
+    """Name, card and agent."""
 
     name: Name
     card: str
-    agent: Annotated[str, AfterValidator(_known)]
+    agent: Annotated[str, AfterValidator(_registered)]
 
 
 class Watched(Strict):
-    """When a scheduled run is to be worried about."""
+    """Limits beyond which scheduled runs raise an alert."""
 
     stale_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
@@ -45,34 +45,33 @@ _RUN = re.compile(r"-[0-9a-f]{10}(-simulation-not-private)?$")
 
 
 def names_run(name: str) -> bool:
-    """Whether a run may be called so: a hash ends its name, and that of no pointer."""
+    """Whether this is the form of a run's name: it ends with a hash, as no pointer's does."""
     return _RUN.search(name) is not None
 
 
-def _of_pointer(name: str) -> str:
+def _pointer_name(name: str) -> str:
     if names_run(name):
         raise ValueError("ends as the name of a run does; take another")
     return name
 
 
 class Play(Strict):
-    """Which share of the people meets the policy, by a hash that its file carries; the others keep current practice."""
+    """Share of the people who meet the policy, by a hash that its file carries; the others keep current practice."""
 
     share: Annotated[float, Field(gt=0, le=1)]
 
 
 class Promote(Strict):
-    """When a new run may take the place of the one in use; every condition that is given must hold.
+    """Conditions on which a new run may take the place of the one in use; all that are given must hold.
 
     ``lower_gain``: least lower end of the gain over the run in use, reward units an episode; None: not asked.
     ``most_changed``: largest share of decisions that may differ; None: not asked.
-    ``status``: what the value's status must be at least, in the order in which they are listed (``estimate``:
-    ``modelled``).
-    ``accept``: ``unchecked``: a gain that stands on a condition is enough.  Whoever
-    writes the recipe answers for that, and the ledger says so.
+    ``status``: least status of the value, in the order in which they are listed (``estimate``: ``modelled``).
+    ``accept``: ``unchecked``: a gain that stands on a condition is enough.  The author of the recipe answers for that,
+    and the ledger says so.
     """
 
-    pointer: Annotated[Name, AfterValidator(_of_pointer)] = "current"
+    pointer: Annotated[Name, AfterValidator(_pointer_name)] = "current"
     lower_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
     most_changed: Annotated[float, Field(ge=0, le=1)] | None = None
     more_abstaining: bool = True
@@ -105,14 +104,14 @@ class Recipe(Strict):
         if not agent.private and p is not None:
             use = "" if agent.twin is None else f": use agent = '{agent.twin}'"
             raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
-        asked = self.evaluate is not None and self.evaluate.people != 0
-        if self.evaluate is not None and self.evaluate.probabilities == "logged" and not asked:
+        evaluates = self.evaluate is not None and self.evaluate.people != 0
+        if self.evaluate is not None and self.evaluate.probabilities == "logged" and not evaluates:
             raise ValueError("[evaluate] probabilities = 'logged': nobody evaluates; give people, or take it out")
         if self.evaluate is not None and self.evaluate.least is not None and self.evaluate.probabilities != "logged":
             raise ValueError("[evaluate] least: only of probabilities = 'logged'; take it out")
         if self.nightly is not None:
             _check_nightly(name, agent, p)
-            if asked:
+            if evaluates:
                 raise ValueError(
                     "[evaluate] people, under [nightly]: nobody evaluates a counter; take [nightly] out and give a "
                     "calendar, e.g. [schedule] release = 'monthly': each of its dates has a release and a verdict"
@@ -143,7 +142,7 @@ class Recipe(Strict):
 
     @property
     def terms(self) -> Terms:
-        """What the recipe asks of its agent's learner."""
+        """The recipe's terms for its agent's learner."""
         return Terms(
             self.path.name,
             self.recipe.agent,
@@ -158,7 +157,7 @@ class Recipe(Strict):
 
     @property
     def path(self) -> Path:
-        """Where the recipe was read from."""
+        """File of the recipe."""
         return self._path
 
     def placed(self, path: Path) -> Self:
@@ -168,21 +167,21 @@ class Recipe(Strict):
 
     def dump(self) -> dict[str, object]:
         """Plain values of the recipe, defaults filled in."""
-        # a table that other runs lack must not rename them, and what becomes of a run is no part of it
+        # a table that other runs lack must not rename them, and neither must a run's later use
         lacking = {"linear", "lq", "one_step"} - {self.agent.learner.section}
         lacking |= {name for name in ("nightly", "play") if getattr(self, name) is None}
-        found = self.model_dump(mode="json", exclude={"schedule", "watch", "promote"} | lacking)
+        values = self.model_dump(mode="json", exclude={"schedule", "watch", "promote"} | lacking)
         if self.privacy is not None:
             # as recipes were before there was a gate, and before the default sampler was our own
             if self.privacy.gate is None:
-                del found["privacy"]["gate"]
+                del values["privacy"]["gate"]
             if self.privacy.sampler == "exact":
-                found["privacy"]["sampler"] = "opendp"
-        return found
+                values["privacy"]["sampler"] = "opendp"
+        return values
 
 
 def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:
-    """Refuse what no counter releases."""
+    """Refuse agents and budgets that no counter releases."""
     if not agent.learner.continual or p is None:
         theirs = " or ".join(f"'{n}'" for n, a in AGENTS.items() if a.learner.continual and a.private)
         raise ValueError(

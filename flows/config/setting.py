@@ -1,4 +1,4 @@
-"""A recipe, its card and its home: what a job carries out."""
+"""A recipe, its card and its home, resolved for a job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setting:
-    """A recipe, its card and where they live.
+    """A recipe, its card and its home.
 
     ``reserve``: share of the people who never teach, as the card's ledger has it.
     """
@@ -46,12 +46,12 @@ class Setting:
 
     @property
     def tabular(self) -> Card:
-        """The card; CardError if it declares vectors, of which this agent knows nothing."""
+        """The card; CardError if it declares vectors, which this agent cannot use."""
         return require_tabular(self.card)
 
     @property
     def terms(self) -> Terms:
-        """What the recipe asks of its agent's learner, beside whom the ledger reserves."""
+        """The recipe's terms for its agent's learner, with the share of people that the ledger reserves."""
         return replace(self.recipe.terms.settled(self.card), reserve=self.reserve)
 
     @property
@@ -72,39 +72,39 @@ class Setting:
 
 
 def setting(recipe: str, home: Home, *, declared: bool = False) -> Setting:
-    """Resolve a recipe by path or name, and its card, and whom its ledger reserves.
+    """Resolve a recipe by path or name, its card, and the share of people that its ledger reserves.
 
     Raises CardError if recipe or card is wrong, or the two do not fit each other.
     """
     path = find_recipe(recipe)
     loaded = load_recipe(path)
     card = card_of_recipe(loaded.recipe.card, path, home.shelf)
-    found = Setting(loaded, card, home, reserve_for((), card) if declared else _reserve(card, home))
-    check_numbered(found)
-    return found
+    resolved = Setting(loaded, card, home, reserve_for((), card) if declared else _reserve(card, home))
+    check_numbered(resolved)
+    return resolved
 
 
 def _reserve(card: AnyCard, home: Home) -> Fraction:
-    """Who never teaches: as the card's ledger has it, or would have it if the card were registered now."""
+    """Share of people who never teach, by the card's ledger, or as if the card were registered now."""
     if card.kind == "synthetic":
-        # nobody else's people are in it
+        # its ledger holds no other people
         return reserve_for((), card)
     try:
         return reserve_for(open_ledger(home.ledger_of(card), create=False).entries(), card)
     except BudgetError:
-        # whoever needs the ledger says what is wrong with it
+        # a job that needs the ledger reports what is wrong with it
         return reserve_for((), card)
 
 
 def check_numbered(s: Setting) -> None:
-    """Refuse what looks at a record's number where another record may change it."""
+    """Refuse settings that use a record's number where another record can change it."""
     if s.card.kind != "real" or not only_flags_part(s.card.source):
         return
-    asked = {
+    uses = {
         "[nightly]": s.recipe.nightly is not None,
         "[linear] halves = true": s.recipe.linear is not None and s.recipe.linear.halves,
     }
-    if wrong := [name for name, there in asked.items() if there]:
+    if wrong := [name for name, used in uses.items() if used]:
         raise CardError(
             f"{s.recipe.path.name}: {wrong[0]} needs ids that no other record changes; in format = "
             f"{s.card.source.format!r} order numbers the records: name a column of user ids, or take it out"
@@ -123,20 +123,20 @@ def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> G
         old = bool(counter_intents(entries, name, nightly_counter(s).key))
     else:
         old = edition is not None and commit_of(entries, name, key_of(s.card, edition, guarded.full_plan)) is not None
-    _refuse_slack(s, found := guarded.opened() if old else guarded)
-    return found
+    _refuse_slack(s, run := guarded.opened() if old else guarded)
+    return run
 
 
 def _refuse_slack(s: Setting, run: Guarded) -> None:
-    """Refuse, before anything is charged, what samplers leave nothing of delta for: nobody could state its loss."""
+    """Refuse, before any charge, a release whose samplers use up all of delta: its loss could not be stated."""
     if (p := s.recipe.terms.privacy) is None or p.sampler != "table":
         return
-    told = run.plan.charge()[1].get("mechanisms") or ()
+    mechanisms = run.plan.charge()[1].get("mechanisms") or ()
     if s.recipe.nightly is not None:
         nightly = nightly_counter(s, run)
-        told = map(describe_mechanism, nightly.mechanisms(nightly.counter.steps))
+        mechanisms = map(describe_mechanism, nightly.mechanisms(nightly.counter.steps))
     gate = () if run.gate is None else run.gate.counts.mechanisms
-    slack = sum((Fraction(str(m.get("delta_slack") or 0)) for m in told), total_delta_slack(gate))
+    slack = sum((Fraction(str(m.get("delta_slack") or 0)) for m in mechanisms), total_delta_slack(gate))
     if slack >= fraction_of(s.card.budget.delta):
         from pipeline.learners.tabular import no_delta_left
 
@@ -146,7 +146,7 @@ def _refuse_slack(s: Setting, run: Guarded) -> None:
 def standing_counter(s: Setting, entries: Sequence[Entry], play: Play | None = None) -> ContinualRelease:
     """The counter of :func:`standing_run`.
 
-    ``play``: who meets the policy in use.
+    ``play``: share of the people who meet the policy in use.
     """
     run = standing_run(s, None, entries)
     return replace(nightly_counter(s, run), gate=run.gate, play=play)
@@ -172,7 +172,7 @@ def nightly_counter(s: Setting, run: Guarded | None = None) -> ContinualRelease:
     from pipeline.transaction.continual_step import ContinualRelease
 
     plan = s.plan if run is None else run.plan
-    # an agent without a counter is refused with its recipe
+    # the recipe's check refused agents without a counter
     assert isinstance(plan, TabularRun)
     closed = n.episodes == "closed"
     return ContinualRelease(s.tabular, plan.privatizer, n.first, played=plan.played, closed=closed)
@@ -181,7 +181,7 @@ def nightly_counter(s: Setting, run: Guarded | None = None) -> ContinualRelease:
 def night_of(day: date | None) -> date:
     """``day``, or today (UTC).
 
-    Raises CardError if it is to come: the nights before it could then not be counted any more.
+    Raises CardError if it is in the future: the nights before it could then no longer be counted.
     """
     today = ledger.now().date()
     if day is not None and day > today:
@@ -190,12 +190,12 @@ def night_of(day: date | None) -> date:
 
 
 def calendar_of(s: Setting) -> Schedule | None:
-    """On which dates a scheduled recipe releases; None for a counter, which has every date.
+    """Dates on which a scheduled recipe releases; None for a counter, which has every date.
 
     Raises CardError if the recipe says neither, or its counter does not fit the card.
     """
     if s.recipe.nightly is not None:
-        # what is wrong with it is told before a row is read
+        # a wrong counter is refused before a row is read
         nightly_counter(s)
     elif s.recipe.schedule is None:
         raise CardError(
@@ -227,7 +227,7 @@ def charged_for(s: Setting, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, tonight: int) -> int:
-    """Which edition is released for a date of the calendar: the one that was charged first, else tonight's."""
+    """Edition to release for a date of the calendar: the one that was charged first, else tonight's."""
     # where the gate stopped it, it stays stopped: the next edition is asked at the next date
     ours = [e for e in charged_for(s, entries) if e.body["due"] == due]
     # an attempt died, and its rows were purged since

@@ -10,53 +10,55 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Strict, read_toml, table_in, validated
 from pipeline.online.cells import AgentBudget, Parameter, place_of, sweep
-from pipeline.online.registry import called, find
+from pipeline.online.registry import find, played_name
 from pipeline.online.rollouts import RELEASE, RUN
-from pipeline.online.study import Study, known_world
+from pipeline.online.study import Study, check_world
 from pipeline.online.trial import Plain, Trial
 
 
 def _with_runs(values: Mapping[str, object], runs: Path | None) -> dict[str, object]:
     """``release:RUN`` of a world and ``run:RUN`` of ``warm_start`` by the run's folder."""
-    found = dict(values)
-    if isinstance(world := found.get("world"), str):
-        found["world"] = {"name": world}
+    resolved = dict(values)
+    if isinstance(world := resolved.get("world"), str):
+        resolved["world"] = {"name": world}
     for table, key, kind in (("world", "name", RELEASE), ("agent", "warm_start", RUN)):
-        within = table_in(found.get(table)) or {}
-        said = within.get(key)
-        if isinstance(said, str) and said.startswith(kind):
-            folder = _run_folder(said.removeprefix(kind), runs, table)
-            found[table] = {**within, key: f"{kind}{folder}"}
-    return found
+        within = table_in(resolved.get(table)) or {}
+        name = within.get(key)
+        if isinstance(name, str) and name.startswith(kind):
+            folder = _run_folder(name.removeprefix(kind), runs, table)
+            resolved[table] = {**within, key: f"{kind}{folder}"}
+    return resolved
 
 
-def _run_folder(said: str, runs: Path | None, table: str) -> Path:
+def _run_folder(name: str, runs: Path | None, table: str) -> Path:
     """A path, a run of the home, or its beginning."""
-    there = sorted(runs.glob("*")) if runs is not None else []
-    found = [Path(said)] if (Path(said) / "report.json").is_file() else []
-    found = found or [p for p in there if p.name == said] or [p for p in there if said and p.name.startswith(said)]
-    if len(found) != 1:
-        raise CardError(f"[{table}]: {'several runs begin' if found else 'no run begins'} with {said!r}; give its name")
-    return found[0].resolve()
+    folders = sorted(runs.glob("*")) if runs is not None else []
+    matches = [Path(name)] if (Path(name) / "report.json").is_file() else []
+    matches = matches or [p for p in folders if p.name == name]
+    matches = matches or [p for p in folders if name and p.name.startswith(name)]
+    if len(matches) != 1:
+        which = "several runs begin" if matches else "no run begins"
+        raise CardError(f"[{table}]: {which} with {name!r}; give its name")
+    return matches[0].resolve()
 
 
-def _known(agent: str) -> str:
+def _registered(agent: str) -> str:
     try:
-        find(called(agent))
+        find(played_name(agent))
     except CardError as e:
         raise ValueError(str(e)) from None
-    return called(agent)
+    return played_name(agent)
 
 
 class StudyRecipe(Strict):
-    """What to call it and who plays."""
+    """Name and agent."""
 
     name: Name
-    agent: Annotated[str, AfterValidator(_known)]
+    agent: Annotated[str, AfterValidator(_registered)]
 
 
 class AskedLoss(Strict):
-    """The loss of one user that a deployment would be held to."""
+    """Privacy loss of one user in a deployment."""
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, lt=1)]
@@ -83,12 +85,12 @@ class WorldRecipe(Strict):
     runs: Runs
     privacy: AskedLoss | None = None
     agent: dict[str, Plain] = Field(default_factory=dict)
-    baselines: list[Annotated[str, AfterValidator(_known)]] | None = None
+    baselines: list[Annotated[str, AfterValidator(_registered)]] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         agent = self.recipe.agent
-        known_world(self.world)
+        check_world(self.world)
         private = find(agent).private
         if not private and self.privacy is not None:
             raise ValueError(f"[privacy] is given, but {agent} is not private")
@@ -97,7 +99,7 @@ class WorldRecipe(Strict):
         return self
 
     def trials(self) -> dict[str, list[Trial]]:
-        """Runs of the agent, then of each baseline, by name; all meet the same worlds' luck."""
+        """Runs of the agent, then of each baseline, by name; all with the same seeds of the world."""
         beside = find(self.recipe.agent).baselines if self.baselines is None else self.baselines
         return {name: self._runs_of(name) for name in dict.fromkeys([self.recipe.agent, *beside])}
 
@@ -130,7 +132,7 @@ def load_world_recipe(path: Path, runs: Path | None = None) -> WorldRecipe:
 
 
 def refuse_to_plan(path: Path) -> None:
-    """A simulation has no plan; what its page would propose is said at once, as a CardError."""
+    """Refuse to plan a simulation: CardError with its page's proposal."""
     from pipeline.online.declared_world import proposal_of
 
     played = load_world_recipe(path)

@@ -42,7 +42,7 @@ _DECLARED = Path(__file__).with_name("canaries.toml")
 
 @dataclass(frozen=True)
 class Audited:
-    """What attacks on a recipe proved."""
+    """Results of the attacks on a recipe."""
 
     name: str
     dataset: str
@@ -59,16 +59,16 @@ class Audited:
         over = self.plan is not None and self.plan.over
         return any(v.violates for v in self.verdicts) or over or (self.one_run is not None and self.one_run.violates)
 
-    def told(self) -> Dump:
+    def content(self) -> Dump:
         """The content of ``audit.json``."""
         worst, each = max(self.verdicts, key=lambda v: v.ratio), zip(self.verdicts, self.seconds, strict=True)
-        told: Dump = {"name": self.name, "dataset": self.dataset, "sampler": self.sampler, **_plain(worst)}
-        told |= {"violates": self.violates, "attacks": [_plain(v) | {"seconds": round(s, 2)} for v, s in each]}
+        content: Dump = {"name": self.name, "dataset": self.dataset, "sampler": self.sampler, **_plain(worst)}
+        content |= {"violates": self.violates, "attacks": [_plain(v) | {"seconds": round(s, 2)} for v, s in each]}
         if (plan := self.plan) is not None:
-            told["whole_plan"] = {"rho": float(plan.rho), "claimed_rho": float(plan.claimed), "over": plan.over}
-        if (whole := self.one_run) is not None:
-            told["one_run"] = asdict(whole) | {"violates": whole.violates}
-        return told
+            content["whole_plan"] = {"rho": float(plan.rho), "claimed_rho": float(plan.claimed), "over": plan.over}
+        if (one_run := self.one_run) is not None:
+            content["one_run"] = asdict(one_run) | {"violates": one_run.violates}
+        return content
 
     def pages(self) -> dict[str, str]:
         """Every file of the folder by name."""
@@ -77,13 +77,13 @@ class Audited:
             "page.html": page.html,
             "page.md": page.markdown,
             "figure.svg": figure_of(self.verdicts).svg,
-            "audit.json": json_text({"schema_version": 1, **self.told()}),
+            "audit.json": json_text({"schema_version": 1, **self.content()}),
         }
 
     def answer(self) -> Dump:
-        """What ``audit --json`` prints."""
+        """The object that ``audit --json`` prints."""
         files = ["audit.json", "figure.svg", "page.html", "page.md"]
-        return self.told() | {"folder": str(self.folder), "files": [str(self.folder / f) for f in files]}
+        return self.content() | {"folder": str(self.folder), "files": [str(self.folder / f) for f in files]}
 
 
 def audit_job(
@@ -107,30 +107,30 @@ def audit_job(
         s, noise = None, FastOsNoise()
     else:
         s = setting(recipe, home)
-        if table and (asked := s.recipe.privacy) is not None:
-            # a plan of its own, which lists what that sampler adds to delta
+        if table and (privacy := s.recipe.privacy) is not None:
+            # another plan, which lists what that sampler adds to delta
             s = replace(
-                s, recipe=s.recipe.model_copy(update={"privacy": asked.model_copy(update={"sampler": "table"})})
+                s, recipe=s.recipe.model_copy(update={"privacy": privacy.model_copy(update={"sampler": "table"})})
             )
         run, noise = s.plan, s.recipe.terms.noise()
         name, dataset = s.recipe.recipe.name, s.card.name
         targets = [*s.guarded.targets(), *run.targets(noise)]
         plan = run.whole_plan()
-    found = [_time(target, noise, draws, work) for target in targets]
+    timed = [_time(target, noise, draws, work) for target in targets]
     if plan is not None:
         work.say(plan.words)
-    whole: OneRun | None = None
+    canary_run: OneRun | None = None
     if canaries and s is not None:
         work.say(f"sending {canaries:,} made-up people through ingest and run")
-        whole = one_run(s, canaries)
-    verdicts, seconds = zip(*found, strict=True)
-    result = Audited(name, dataset, noise.sampler, verdicts, seconds, plan, whole, home.root / "audits" / name)
+        canary_run = one_run(s, canaries)
+    verdicts, seconds = zip(*timed, strict=True)
+    result = Audited(name, dataset, noise.sampler, verdicts, seconds, plan, canary_run, home.root / "audits" / name)
     write_folder(result.folder, result.pages())
     return result
 
 
 def _of_world(path: Path, home: Home, draws: int, work: Work) -> tuple[str, str, list[AuditTarget], WholePlan | None]:
-    """Name and world of a simulation's recipe, a target for each thing that its agent releases, and the whole plan."""
+    """Name and world of a simulation's recipe, a target for each table that its agent releases, and the whole plan."""
     recipe = load_world_recipe(path, home.runs)
     agent = recipe.recipe.agent
     if not find(agent).private:
@@ -155,7 +155,7 @@ def _plain(v: AttackResult) -> Dump:
 def one_run(s: Setting, canaries: int) -> OneRun:
     """Register, ingest and run a log in which each of ``canaries`` people is in by a coin, at the recipe's budget.
 
-    Every person takes an action of its own at every step: its cells hold nobody else.
+    Every person takes an action that no other person takes, so each cell holds one person.
     """
     rho = s.recipe.terms.ask().zcdp()
     if rho is None:

@@ -1,4 +1,4 @@
-"""The ledger as a person holds it: what was spent, proof of it, and names under what was published.
+"""The ledger as users handle it: charges, verification, and sign-offs of published runs.
 
 ``verify`` and ``sign`` look at the chain, at heads kept elsewhere, at the store and at published runs.
 """
@@ -23,7 +23,7 @@ from pipeline.privacy.release_file import sha256_file
 if TYPE_CHECKING:
     from reports.ledger_chart import Lineage
 
-_NOBODY = (
+_NO_TRUSTED_HEAD = (
     "no entry is signed by a key that was given with --public-key, so nothing in it is vouched for: ask for a head "
     "that one of them signed (`reticent ledger head --json`), and give it with --head"
 )
@@ -45,12 +45,12 @@ def verify_export(
     from pipeline.ledger.steps import counters_problem
 
     problem = _lost(entries, heads) or counters_problem(entries) or publication.signatures_problem(entries, trusted)
-    found: Dump = {"ok": problem is None, "entries": 0 if problem else len(entries), "problem": problem}
+    result: Dump = {"ok": problem is None, "entries": 0 if problem else len(entries), "problem": problem}
     if problem is not None or not trusted:
-        return found
+        return result
     if not (until := publication.vouched_until(entries, signed, trusted)):
-        return {"ok": False, "entries": 0, "problem": _NOBODY}
-    return {**found, "vouched": until, "unsigned": len(entries) - until}
+        return {"ok": False, "entries": 0, "problem": _NO_TRUSTED_HEAD}
+    return {**result, "vouched": until, "unsigned": len(entries) - until}
 
 
 def verify_job(
@@ -60,11 +60,11 @@ def verify_job(
     trusted: frozenset[str] = frozenset(),
     signed: Sequence[Head] = (),
 ) -> Dump:
-    """Check a ledger against itself, heads kept elsewhere, the store and signed runs; settle what dead runs left.
+    """Check a ledger against itself, heads kept elsewhere, the store and signed runs; recover from runs that died.
 
-    Takes and returns what :func:`verify_export` does; ``recovered`` are lines on what dead runs had left.
+    Parameters and result as of :func:`verify_export`; ``recovered`` are lines on runs that died.
     """
-    from flows.jobs.registration import known_to_runs
+    from flows.jobs.registration import refuse_forgotten_runs
     from pipeline.transaction.transaction import refuse_old_ledger
 
     recovered, checked = list[str](), list[Dump]()
@@ -73,24 +73,24 @@ def verify_job(
         yield ledger.problem() or _lost(ledger.entries(), heads)
         for lineage in ledger.lineages():
             refuse_old_ledger(lineage, ledger, home.store)
-            known_to_runs(lineage, ledger, home.runs)
+            refuse_forgotten_runs(lineage, ledger, home.runs)
             recovered.extend(_settle(lineage, ledger, home.store))
         checked.append(verify_export(ledger.entries(), heads, trusted, signed))
         yield checked[0]["problem"]
         yield _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
 
     try:
-        problem = next((found for found in problems() if found is not None), None)
+        problem = next((p for p in problems() if p is not None), None)
     except BudgetError as e:
         problem = str(e)
-    found: Dump = checked[0] if problem is None else {"ok": False, "entries": 0, "problem": problem}
-    return {**found, "recovered": recovered} if recovered else found
+    result: Dump = checked[0] if problem is None else {"ok": False, "entries": 0, "problem": problem}
+    return {**result, "recovered": recovered} if recovered else result
 
 
 def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Dump:
     """Append a sign-off: who answers for a run, when, and for which certificate.
 
-    Raises CardError if there is nothing to sign, or no name.
+    Raises CardError if there is no certificate, or no name.
     Raises BudgetError if the ledger lacks the entry that the certificate names, or the run does not verify.
     """
     from flows.jobs.proof import require_verified
@@ -108,11 +108,11 @@ def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard
         )
     require_verified(run, ledger.entries, card)
     digest, signer = sha256_file(file), by.strip()
-    told: Dump = {"run": run.name, "commit": commit.seq, "by": signer, "certificate_sha256": digest}
+    body: Dump = {"run": run.name, "commit": commit.seq, "by": signer, "certificate_sha256": digest}
     if note is not None:
-        told["note"] = note.strip()
-    made = ledger.note(commit.lineage, "SIGN", told)
-    return {"entry": made.seq, "hash": made.hash, "at": made.at, **told}
+        body["note"] = note.strip()
+    entry = ledger.note(commit.lineage, "SIGN", body)
+    return {"entry": entry.seq, "hash": entry.hash, "at": entry.at, **body}
 
 
 def _lost(entries: Sequence[Entry], heads: Sequence[Head]) -> str | None:
@@ -134,13 +134,13 @@ def _settle(lineage: str, ledger: Ledger, store: Path) -> list[str]:
         with one_at_a_time(store / lineage, wait=False) as place:
             line = str(recover(lineage, ledger, store, place))
     except BlockingIOError:
-        # a run is at work there: it settled what there was before it began
+        # a run is at work there: it recovered the lineage before it began
         return []
     return [f"{lineage}: {line}"] if line else []
 
 
 def _changed_since_published(ledger: Ledger, home: Home) -> str | None:
-    """The first run of this home whose files the ledger vouched for and does not any more, or a pointer to no run."""
+    """The first run of this home whose files are no longer those in the ledger, or a pointer to no run."""
     from flows.jobs.promotion import redirected
 
     vouched = [e for e in ledger.entries() if e.kind == "PUBLISH"]
@@ -168,14 +168,14 @@ def _changed_since_signed(ledger: Ledger, home: Home) -> str | None:
 class Book:
     """A ledger of a home.
 
-    ``card``: whose ledger is meant; None: that of the synthetic datasets of the home.
+    ``card``: the card whose ledger it is; None: the ledger of the home's synthetic datasets.
     """
 
     home: Home
     card: CardLike | None = None
 
     @cached_property
-    def kept(self) -> Ledger:
+    def chain(self) -> Ledger:
         """The ledger itself; BudgetError if there is none."""
         root, card = self.home.root / "ledger.db", self.card
         where = root if card is None else self.home.ledger_of(card_at(card, self.home.shelf))
@@ -185,7 +185,7 @@ class Book:
         """Cap, spending over time, entries and sign-offs of every lineage."""
         from reports.ledger_chart import lineage_facts
 
-        return [lineage_facts(self.kept, name) for name in self.kept.lineages()]
+        return [lineage_facts(self.chain, name) for name in self.chain.lineages()]
 
     def verify(
         self,
@@ -195,7 +195,7 @@ class Book:
         public_keys: Sequence[str] = (),
         exported: Path | None = None,
     ) -> Dump:
-        """Check the hash chain, and that nothing seen elsewhere is lacking.
+        """Check the hash chain, and that it has every entry that was kept elsewhere.
 
         ``heads``: ``SEQ:HASH`` kept elsewhere, or files of them; the ledger must have them.
         ``certificates``: ``certificate.json`` files; the ledger must have their entries.
@@ -206,17 +206,17 @@ class Book:
         """
         trusted = publication.parse_public_keys(list(public_keys))
         signed = [publication.signed_head(text, trusted) for text in heads] if trusted else []
-        known = list(signed) or [h for text in heads for h in parse_heads(text)]
-        known += [head_of_certificate(c) for c in certificates]
+        required = list(signed) or [h for text in heads for h in parse_heads(text)]
+        required += [head_of_certificate(c) for c in certificates]
         if exported is not None:
-            return verify_export(read_export(exported), known, trusted, signed)
-        return verify_job(self.kept, self.home, known, trusted, signed)
+            return verify_export(read_export(exported), required, trusted, signed)
+        return verify_job(self.chain, self.home, required, trusted, signed)
 
     def export(self, to: str | Path) -> Dump:
         """Write all entries as JSON, for an auditor."""
-        entries, file = [asdict(e) for e in self.kept.entries()], Path(to)
-        told = json.dumps({"schema_version": 1, "entries": entries}, indent=2, ensure_ascii=False)
-        file.write_text(told + "\n", encoding="utf-8")
+        entries, file = [asdict(e) for e in self.chain.entries()], Path(to)
+        text = json.dumps({"schema_version": 1, "entries": entries}, indent=2, ensure_ascii=False)
+        file.write_text(text + "\n", encoding="utf-8")
         return {"entries": len(entries), "file": str(file.resolve())}
 
     def head(self) -> Dump:
@@ -224,11 +224,11 @@ class Book:
 
         Raises BudgetError if there is no entry yet.
         """
-        found = self.kept.head()
-        if found is None:
-            raise BudgetError(f"ledger {self.kept.where} has no entry yet; `reticent register` writes the first")
+        newest = self.chain.head()
+        if newest is None:
+            raise BudgetError(f"ledger {self.chain.where} has no entry yet; `reticent register` writes the first")
         key = publication.find_key(self.home.store)
-        return {"seq": found.seq, "hash": found.hash} if key is None else key.sign_head(found)
+        return {"seq": newest.seq, "hash": newest.hash} if key is None else key.sign_head(newest)
 
     def retry(self) -> Dump:
         """Let a release be drawn again whose draws died, when you know why they did; each such draw is paid for.

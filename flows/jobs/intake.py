@@ -38,9 +38,9 @@ def ingest_job(
 ) -> Dump:
     """Logs -> the next edition and its quarantine, whatever came in; operator-only facts.
 
-    ``work``: who is told how many bytes are done of how many, and what an operator should know.
+    ``work``: reports bytes done of all, and warnings for the operator.
     Returns sizes, and rows set aside by rule; ``same_as`` is the first edition of the very same bytes, ``problem`` says
-    how the log does not fit its card, and ``report`` what became of people.
+    how the log does not fit its card, and ``report`` the counts of people at each rule.
     Raises CardError if the card or a file is wrong.
     """
     card = card_at(card, home.shelf)
@@ -101,7 +101,7 @@ class LedgerClaims:
 
 
 def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
-    """Who is in a card's lineage; None of synthetic people, before it is registered, and where nobody needs to know.
+    """Claims on the people of a card's lineage; None if it is synthetic, not registered, or no claims are needed.
 
     Earlier versions claimed all real people of a ledger, some under texts that are not the one form of their ids.
     """
@@ -182,12 +182,12 @@ def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: boo
     card = card_at(card, home.shelf)
     ledger = ledger_for(card, home)
     lineage = home.store / card.name
-    # the ingest's lock first: who waits for a long ingest must not keep runs waiting
+    # the ingest's lock first: a purge that waits for a long ingest must not make runs wait
     with store.lock_lineage(private_folder(lineage)), one_at_a_time(lineage):
         refuse_old_ledger(card.name, ledger, home.store)
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:
-            # noted first: a purge that died half-way is known, and goes on at no harm
+            # recorded first: a purge that died half-way is known, and can safely go on
             if not purge.noted:
                 body = {"snapshots": purge.snapshots, "quarantine_only": quarantine_only}
                 remember_head(lineage, ledger.note(card.name, "PURGE", body))
@@ -203,18 +203,18 @@ def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: boo
 
 
 def verify_store_job(card: CardLike, home: Home) -> Dump:
-    """Read every byte of a lineage's snapshots, and say which is not what ingest wrote; nothing is told of rows."""
+    """Read every byte of a lineage's snapshots, and list those that ingest did not write so; returns no rows."""
     name = card_at(card, home.shelf).name
-    found = dict[int, str | None]()
+    problems = dict[int, str | None]()
     with store.lock_lineage(private_folder(home.store / name)):
         for number in store.numbers(home.store, name):
-            found[number] = None
+            problems[number] = None
             try:
                 store.check_parts(store.load(store.snapshot_folder(home.store / name, number)))
             except DamagedError as e:
-                found[number] = str(e)
-    looked = [{"snapshot": number, "problem": problem} for number, problem in found.items()]
-    return {"dataset": name, "ok": not any(found.values()), "snapshots": looked}
+                problems[number] = str(e)
+    snapshots = [{"snapshot": number, "problem": problem} for number, problem in problems.items()]
+    return {"dataset": name, "ok": not any(problems.values()), "snapshots": snapshots}
 
 
 NOT_UNDONE = (
@@ -223,7 +223,7 @@ NOT_UNDONE = (
     "copies outside this store (the source files, backups, freed disk blocks) are not touched",
 )
 
-# what a folder's name begins with from the moment it goes
+# prefix of a folder that is being removed
 _GOING = ".purging-"
 # of a lineage with nightly counters
 COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/privacy.md)"
@@ -231,7 +231,7 @@ COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of
 
 @dataclass(frozen=True)
 class Purge:
-    """What goes: numbers of whole snapshots, and all folders and files to remove, relative to the lineage's folder."""
+    """A planned removal: numbers of whole snapshots, and folders and files relative to the lineage's folder."""
 
     snapshots: list[int]
     paths: list[str]
@@ -239,12 +239,12 @@ class Purge:
 
     @property
     def noted(self) -> bool:
-        """Whether an earlier purge, which died, said in the ledger that all of this goes."""
+        """Whether an earlier purge, which died, recorded all these removals in the ledger."""
         return all(name.startswith(_GOING) for name in self.paths)
 
 
 def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
-    """What a purge would remove; touches nothing.
+    """List what a purge would remove; touches nothing.
 
     Raises ValueError if ``keep`` is negative.
     """
@@ -253,8 +253,8 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
     folders = {int(p.name[9:]): p for p in lineage.glob("snapshot-*") if re.fullmatch(r"snapshot-\d{4,}", p.name)}
     old = sorted(folders)[: max(0, len(folders) - keep)]
     if quarantine_only:
-        told = ("quarantine-*.parquet", PAGE)
-        gone = [q for number in sorted(folders) for name in told for q in sorted(folders[number].glob(name))]
+        patterns = ("quarantine-*.parquet", PAGE)
+        gone = [q for number in sorted(folders) for name in patterns for q in sorted(folders[number].glob(name))]
         old = []
     else:
         gone = [folders[number] for number in old]
@@ -262,19 +262,19 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
     gone += [p for p in leftovers(lineage) if p.parent not in gone]
     # rows of people who evaluate, of a night that was killed
     gone += sorted(lineage.glob("counters/*/evaluate/*"))
-    # first, so that the names are free: what an earlier purge had renamed when it died
+    # first, so that the names are free: folders that an earlier purge had renamed when it died
     gone = sorted(lineage.glob(f"{_GOING}*")) + gone
     size = sum(f.stat().st_size for p in gone for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())
     return Purge(old, [str(p.relative_to(lineage)) for p in gone], size)
 
 
 def carry_out(purge: Purge, lineage: Path) -> None:
-    """Remove what :func:`plan_purge` named; a folder leaves its name first, so that it is there whole or not at all."""
-    going, held = list[Path](), {lineage}
+    """Remove what :func:`plan_purge` listed; a folder is renamed first, so that it is there whole or not at all."""
+    going, parents = list[Path](), {lineage}
     for path in (lineage / name for name in purge.paths):
         if not path.is_dir():
             remove_file(path)
-            held.add(path.parent)
+            parents.add(path.parent)
         elif path.name.startswith(_GOING):
             remove_tree(path)
         else:
@@ -284,5 +284,5 @@ def carry_out(purge: Purge, lineage: Path) -> None:
     DISK.sync(lineage)
     for path in going:
         remove_tree(path)
-    for folder in sorted(held):
+    for folder in sorted(parents):
         DISK.sync(folder)

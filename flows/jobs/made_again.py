@@ -40,22 +40,22 @@ from pipeline.transaction.transaction import Curated, Recovered
 from reports.page import NOT_DRAWN
 
 _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and the recipe"
-_ASKED = "what later stages asked, recomputed from the answers before them"
+_LATER_QUERIES = "what later stages asked, recomputed from the answers before them"
 _AGAIN = "made again from card, recipe and release"
-# what the files are made of; the ledger vouches for them
+# the other files are made of these; the ledger vouches for them
 _INPUTS = ("release.parquet", "recipe.toml")
-# what a folder that makes no sense raises
+# errors of a folder that makes no sense
 BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, CardError)
 
 
 def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     """Recompute the charge, then make every file again."""
-    stated = held.said.get("card_hash")
+    stated = held.body.get("card_hash")
     if stated is not None and stated != card_hash(card):
         yield Check(_AGAIN, None, "not comparable: the card has changed since; give that of then")
         return
-    if (strange := foreign_code(folder, held)) is not None:
-        yield Check(_AGAIN, None, f"not comparable: {strange}")
+    if (reason := foreign_code(folder, held)) is not None:
+        yield Check(_AGAIN, None, f"not comparable: {reason}")
         return
     older = held.older(maker())
     try:
@@ -73,8 +73,8 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     yield judged(_CHARGE, problem, older)
     if problem is not None:
         return
-    other = older or other_maker(held.said.get("made_by"), now)
-    yield judged(_ASKED, _asked_problem(folder, plan), other)
+    other = older or other_maker(held.body.get("made_by"), now)
+    yield judged(_LATER_QUERIES, _queries_problem(folder, plan), other)
     with tempfile.TemporaryDirectory() as place:
         try:
             _compose(folder, setting, plan, held, gate, Path(place))
@@ -82,15 +82,15 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
             yield judged(_AGAIN, f"nothing can be learnt from this release ({_short(e)})", other)
             return
         for fresh in sorted(p for p in Path(place).iterdir() if p.name not in _INPUTS):
-            found = _difference(folder / fresh.name, fresh, same_maker=other is None)
-            alone = "not comparable: pictures were drawn on one machine only"
-            undrawn = alone if found and _half_drawn(folder, fresh) else None
-            yield judged(f"{fresh.name}, {_AGAIN}", found, other or undrawn)
-        yield judged("the files of a run and nothing else", _strange(folder, Path(place)), other)
+            difference = _difference(folder / fresh.name, fresh, same_maker=other is None)
+            one_machine = "not comparable: pictures were drawn on one machine only"
+            undrawn = one_machine if difference and _half_drawn(folder, fresh) else None
+            yield judged(f"{fresh.name}, {_AGAIN}", difference, other or undrawn)
+        yield judged("the files of a run and nothing else", _extra_file(folder, Path(place)), other)
 
 
 def judged(what: str, problem: str | None, other: str | None) -> Check:
-    """What is found where something is made again.
+    """Check of something that was made again.
 
     ``other``: why a difference says nothing, in words: another program or machine made the run; None: it is an edit.
     """
@@ -104,14 +104,12 @@ def _short(e: Exception) -> str:
 
 
 def foreign_code(folder: Path, held: Vouched) -> str | None:
-    """Why the code that a recipe names is not run: no folder makes its verifier run any, unless
-    one's ledger vouches.
-    """
+    """Reason not to run a recipe's code, or None: it is run only if the home's ledger vouches for the recipe."""
     try:
         named = [word for word in _words(read_toml(folder / "recipe.toml")) if is_plugin(word)]
     except (OSError, CardError):
         return None
-    vouched = held.said.get("files", {}).get("recipe.toml")
+    vouched = held.body.get("files", {}).get("recipe.toml")
     if not named or (held.own and vouched == sha256_file(folder / "recipe.toml")):
         return None
     return f"the recipe names code of its own ({named[0][:60]}), and no ledger here vouches for it: it was not run"
@@ -129,11 +127,11 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def _gate_problem(s: Setting, gate: Passed | None, held: Vouched) -> str | None:
-    """Where card and recipe ask for another gate."""
+    """The difference between the gate in the ledger and that of card and recipe, or None."""
     if gate is None:
         return None
-    asked, named = s.guarded.gate, [{**describe_mechanism(m), "delta_slack": None} for m in gate.mechanisms]
-    if asked is None or [{**m, "delta_slack": None} for m in asked.spec()] != named:
+    expected, released = s.guarded.gate, [{**describe_mechanism(m), "delta_slack": None} for m in gate.mechanisms]
+    if expected is None or [{**m, "delta_slack": None} for m in expected.spec()] != released:
         return f"entry {gate.commit.seq} is of another gate than card and recipe ask for"
     paid = next(e for e in held.entries if e.seq == gate.commit.body["intent"])
     # a counter names no snapshot
@@ -142,7 +140,7 @@ def _gate_problem(s: Setting, gate: Passed | None, held: Vouched) -> str | None:
 
 
 def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> str | None:
-    """Where card and recipe ask for another release, or a cheaper one, than ledger and folder say."""
+    """The difference between ledger and folder and the release of card and recipe, if not smaller; else None."""
     release, intent = read_release(folder), held.intent
     # sums of a regression are kept step by step, whatever the card says of its tables
     if release.dynamics not in (s.card.domain.dynamics, "per_step"):
@@ -156,18 +154,18 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
         # whatever was in use that night: nothing of it is in the key
         counter = replace(counter, play=intent.body["counter"].get("play"))
         now, since = intent.body["counter"]["night"], intent.body["counter"]["since"]
-        asked = counter.intent_fields(now, since)
+        charge = counter.intent_fields(now, since)
         key = counter.step_key(now)
     else:
-        _, asked = plan.charge()
+        _, charge = plan.charge()
         snapshot = _snapshot(held, folder)
         key = key_of(s.card, snapshot, plan) if snapshot is not None else None
-    if "mechanisms" in asked:
-        moved = {m["table"]: m for m in asked["mechanisms"]}
-        if set(moved) != {m.table for m in release.mechanisms}:
-            return f"card and recipe ask for {sorted(moved)}"
+    if "mechanisms" in charge:
+        expected = {m["table"]: m for m in charge["mechanisms"]}
+        if set(expected) != {m.table for m in release.mechanisms}:
+            return f"card and recipe ask for {sorted(expected)}"
         for m in release.mechanisms:
-            least = moved[m.table]
+            least = expected[m.table]
             if m.l2_squared < least["l2_squared"] or m.l1 < least["l1"]:
                 return f"table {m.table}: one person moves it by {least['l2_squared']} squared, not {m.l2_squared}"
             if list(m.shape) != least["shape"] or m.unit != least["unit"]:
@@ -175,8 +173,8 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
     if intent is None:
         return None
     # an entry that does not say what joining costs is charged in full for it
-    asked = {k: v for k, v in asked.items() if k != "rho_add_remove" or k in intent.body}
-    differ = [k for k, v in asked.items() if json.loads(canonical(v)) != intent.body.get(k)]
+    charge = {k: v for k, v in charge.items() if k != "rho_add_remove" or k in intent.body}
+    differ = [k for k, v in charge.items() if json.loads(canonical(v)) != intent.body.get(k)]
     if differ:
         return f"entry {intent.seq} was charged for other {', '.join(differ)} than card and recipe ask for"
     if key != intent.body["run_key"]:
@@ -184,21 +182,21 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
     return look_problem(held.entries, intent, release.look)
 
 
-def _asked_problem(folder: Path, plan: RunPlan) -> str | None:
-    """Where a release rests on other questions than its own answers make."""
+def _queries_problem(folder: Path, plan: RunPlan) -> str | None:
+    """The difference between a release's later queries and those that follow from its answers, or None."""
     try:
         release = read_release(folder)
-        asked = plan.recompute_derived(release) if isinstance(plan, Adaptive) else {}
+        queries = plan.recompute_derived(release) if isinstance(plan, Adaptive) else {}
     except BROKEN as e:
         return f"nothing can be asked after these answers ({_short(e)})"
-    if set(asked) != set(release.derived):
-        return f"these are {', '.join(sorted(asked)) or 'none'}; the release has {', '.join(sorted(release.derived))}"
-    wrong = [name for name, x in asked.items() if not np.array_equal(x, release.derived[name])]
+    if set(queries) != set(release.derived):
+        return f"these are {', '.join(sorted(queries)) or 'none'}; the release has {', '.join(sorted(release.derived))}"
+    wrong = [name for name, x in queries.items() if not np.array_equal(x, release.derived[name])]
     return f"{wrong[0]} is another" if wrong else None
 
 
 def _snapshot(held: Vouched, folder: Path) -> int | None:
-    """As the ledger says; exact tables that no entry vouches for have only their own word."""
+    """Snapshot by the ledger; by the report for exact tables without an entry."""
     if held.intent is not None:
         return held.intent.body.get("snapshot")
     if held.publication is not None:
@@ -213,49 +211,49 @@ def _compose(folder: Path, s: Setting, plan: RunPlan, held: Vouched, gate: Passe
     curated = Curated(release, folder, key, held.intent, held.commit, True, False, Recovered(), gate)
     copy_file(folder / "release.parquet", place / "release.parquet")
     write_file(place / "release.json", json_text(describe(release)))
-    seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
+    seen = held.body.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
     entries = [e for e in held.entries if e.seq <= seen]
-    said = held.said.get("made")
+    record = held.body.get("made")
     # the ledger sorts its keys, a report does not
-    log = None if said is None else SimulatedLog.model_validate({key: said[key] for key in SimulatedLog.model_fields})
+    log = (
+        None if record is None else SimulatedLog.model_validate({key: record[key] for key in SimulatedLog.model_fields})
+    )
     compose(Made(s.card, s.recipe, snapshot, curated), plan.learn(release), entries, place, log)
 
 
-def _strange(folder: Path, place: Path) -> str | None:
-    """What is in the folder, and is none of the files that a run has."""
+def _extra_file(folder: Path, place: Path) -> str | None:
+    """A file of the folder that is none of a run's, in words, or None."""
     usual = {p.name for p in place.iterdir()} | {*_INPUTS, *PAGES}
-    found = [n for n, digest in file_digests(folder).items() if n not in usual or digest == NO_FILE]
-    return f"{found[0]} is none of them" if found else None
+    extra = [n for n, digest in file_digests(folder).items() if n not in usual or digest == NO_FILE]
+    return f"{extra[0]} is none of them" if extra else None
 
 
 def _half_drawn(folder: Path, fresh: Path) -> bool:
-    """Whether one of two pages lacks pictures that the other has: then their bytes say nothing."""
-    said = NOT_DRAWN.encode()
-    stands = folder / fresh.name
-    return (
-        fresh.suffix == ".html" and stands.is_file() and (said in stands.read_bytes()) != (said in fresh.read_bytes())
-    )
+    """Whether one of two pages lacks pictures that the other has: then their bytes cannot be compared."""
+    marker = NOT_DRAWN.encode()
+    old = folder / fresh.name
+    return fresh.suffix == ".html" and old.is_file() and (marker in old.read_bytes()) != (marker in fresh.read_bytes())
 
 
-def _difference(stands: Path, fresh: Path, *, same_maker: bool) -> str | None:
-    """What is otherwise in the file that stands in the folder, in words, or None."""
-    if not stands.is_file():
+def _difference(old: Path, fresh: Path, *, same_maker: bool) -> str | None:
+    """The difference of the folder's file from the fresh one, in words, or None."""
+    if not old.is_file():
         return "it is gone"
-    if stands.read_bytes() == fresh.read_bytes():
+    if old.read_bytes() == fresh.read_bytes():
         return None
     if fresh.suffix == ".parquet":
         try:
-            equal = pq.read_table(stands).equals(pq.read_table(fresh))
+            equal = pq.read_table(old).equals(pq.read_table(fresh))
         except BROKEN:
             equal = False
         # another version of the library writes the same numbers in other bytes
         return None if equal and not same_maker else f"{'its bytes' if equal else 'its numbers'} are others"
     if fresh.suffix == ".json":
         try:
-            told: Any = json.loads(stands.read_text(encoding="utf-8"))
+            content: Any = json.loads(old.read_text(encoding="utf-8"))
         except ValueError:
             return "it is no JSON"
-        where = first_difference(told, json.loads(fresh.read_text(encoding="utf-8")))
+        where = first_difference(content, json.loads(fresh.read_text(encoding="utf-8")))
         return "its layout is another" if where is None else f"{where} is another"
     return "its bytes are others"
 
@@ -268,7 +266,7 @@ def first_difference(a: Any, b: Any, at: str = "") -> str | None:
         pairs = ((f"{at}/{i}", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True)))
     else:
         return None if type(a) is type(b) and a == b else at or "/"
-    return next((found for where, x, y in pairs if (found := first_difference(x, y, where)) is not None), None)
+    return next((path for where, x, y in pairs if (path := first_difference(x, y, where)) is not None), None)
 
 
 class _Absent:

@@ -1,6 +1,6 @@
-"""The nightly job: a new edition, release, policy, report; then compare, promote and keep watch.
+"""The nightly job: a new edition, release, policy, report; then compare, promote and alert.
 
-Was last night's run done?  A note a recipe in the operator's part of the home says so, and alerts without data in them.
+A note a recipe in the operator's part of the home says whether last night's run was done; alerts hold no data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flows.jobs.book import sign_job
 from flows.jobs.intake import ingest_edition
 from flows.jobs.promotion import Drift, consider
 from flows.jobs.proof import refuse_changed
-from flows.jobs.registration import known_to_runs, ledger_for
+from flows.jobs.registration import ledger_for, refuse_forgotten_runs
 from flows.jobs.run import ReleaseRequest, run_recipe
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError, LogError, exit_code
@@ -46,7 +46,7 @@ _PATIENCE = 60
 class NightNote:
     """The note of one recipe's nights; the operator's, since it may hold the text of an error.
 
-    It says what became of the last night (``outcome``, ``exit``; ``kind`` and ``text`` of an error) and of the last
+    It holds the result of the last night (``outcome``, ``exit``; ``kind`` and ``text`` of an error) and of the last
     good one; ``rows`` is a digest of what came in, ``news_at`` when it was new, ``stale_days`` after how many days that
     is too long ago.
     """
@@ -56,7 +56,7 @@ class NightNote:
 
     @property
     def note(self) -> Dump:
-        """What is known of the last night and of the last good one; empty before the first, or where it is damaged."""
+        """The note of the last night and of the last good one; empty before the first, or where it is damaged."""
         try:
             return json.loads(self.file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -69,7 +69,7 @@ class NightNote:
         return f"the night of {self.recipe} failed ({kind}, exit {code}); the policy in use stays"
 
     def broken(self, error: Exception, code: int) -> str:
-        """Note that the night went on, with a log that breaks its card or cannot be judged; the alert's text."""
+        """Note that the night went on with a log that breaks its card or cannot be checked; the alert's text."""
         self.failed(error, code)
         what = "cannot be judged" if isinstance(error, DamagedError) else "breaks its card"
         kind = type(error).__name__
@@ -79,13 +79,13 @@ class NightNote:
         """Note a good night; returns the alert's text where its rows are the same as those of too long ago."""
         last, now = self.note, _now()
         news_at = last["news_at"] if "news_at" in last and last.get("rows") == delivered.data_digest else now
-        told: Dump = {"outcome": "done", "exit": 0, "run": run, "snapshot": delivered.number}
-        told |= {"rows": delivered.data_digest, "done_at": now, "news_at": news_at, "stale_days": stale_days}
-        self._write(told)
-        return self._stale(told)
+        note: Dump = {"outcome": "done", "exit": 0, "run": run, "snapshot": delivered.number}
+        note |= {"rows": delivered.data_digest, "done_at": now, "news_at": news_at, "stale_days": stale_days}
+        self._write(note)
+        return self._stale(note)
 
     def problem(self, hours: float) -> str | None:
-        """Why somebody should look: no good night within ``hours``, the last one failed, or no news for too long."""
+        """Reason to alert: no good night within ``hours``, the last one failed, no new rows for too long; or None."""
         note = self.note
         if note.get("outcome") == "failed":
             return f"the last night of {self.recipe} failed ({note.get('kind')}, exit {note.get('exit')})"
@@ -103,12 +103,12 @@ class NightNote:
     def _write(self, note: Dump) -> None:
         make_folder(self.file.parent, 0o700)
         with whole_file(self.file, private=True, alone=False) as fresh:
-            told = {**note, "schema_version": 1, "recipe": self.recipe, "at": _now()}
-            write_file(fresh, json.dumps(told, indent=1))
+            content = {**note, "schema_version": 1, "recipe": self.recipe, "at": _now()}
+            write_file(fresh, json.dumps(content, indent=1))
 
 
 def watch_of(recipe: str, home: Home) -> NightNote:
-    """The watch over a recipe, named by its file: it is watched even where it cannot be read."""
+    """The note on a recipe, named by its file: there is one even where the recipe cannot be read."""
     try:
         path = find_recipe(recipe).resolve()
     except CardError:
@@ -123,7 +123,7 @@ def watch_of(recipe: str, home: Home) -> NightNote:
 
 
 def alert(text: str, say: Say) -> None:
-    """A line for the log, and the operator's command ``RETICENT_ALERT`` with the text as its last word."""
+    """Log an alert, and run the operator's command ``RETICENT_ALERT`` with the text as its last word."""
     say(f"alert: {text}")
     command = shlex.split(os.environ.get(ALERT, ""))
     if not command:
@@ -155,12 +155,12 @@ def run_night(
     """One night of a recipe: the next edition of the log, then what the recipe declares for this date.
 
     With a calendar ([schedule]) a fresh release is drawn on its dates, and on all others the last one is replayed; with
-    a counter ([nightly]) tonight's leaf is appended.  What came in, and whether it breaks the card, decides neither: it
-    is told to the operator alone.
+    a counter ([nightly]) tonight's leaf is appended.  The log, and whether it breaks the card, changes neither: only
+    the operator learns of it.
 
     ``day``: the night's date, default today (UTC); one that was missed may be made up for.
-    Returns all but ``exit`` are released facts.
-    Raises Exception whatever stopped the night, after it was noted and somebody was alerted.
+    Returns released facts, and ``exit``, which is the operator's.
+    Raises the error that stopped the night, after it was noted and an alert was sent.
     """
     watch = watch_of(recipe, home)
     try:
@@ -175,7 +175,7 @@ def run_night(
     try:
         check_delivery(s.card, delivered, may_be_empty=answer.counter is not None)
     except (DamagedError, LogError) as e:
-        # the night is published: what came in is its operator's to know, and fails nothing
+        # the night is published: a broken log is the operator's to know, and fails nothing
         answer = answer.model_copy(update={"exit": exit_code(e)})
         work.say(f"warning: tonight has what can be read of the log: {e}")
         text = watch.broken(e, answer.exit)
@@ -191,39 +191,39 @@ def _night(
     due = due_date(s, tonight)
     ledger = ledger_for(s.card, home)
     # before a row is read
-    known_to_runs(s.card.name, ledger, home.runs)
+    refuse_forgotten_runs(s.card.name, ledger, home.runs)
     spent = ledger.account(s.card.name).spent
     delivered = work.step("ingest")(ingest_edition, s.card, home, work, tonight)
-    asked: ReleaseRequest | None = None
+    request: ReleaseRequest | None = None
     if due is not None:
-        asked = ReleaseRequest(edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number), due)
-    ran = run_recipe(recipe, home, work, noise, tonight, asked, scheduled=True)
+        request = ReleaseRequest(edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number), due)
+    ran = run_recipe(recipe, home, work, noise, tonight, request, scheduled=True)
     if due is not None and ran.replayed:
         work.say(f"the release of {due} stands, and nothing was charged")
-    drift, played = _fared(s, home.runs / ran.run)
-    did = NightFacts(
+    drift, played = _drift_of(s, home.runs / ran.run)
+    facts = NightFacts(
         recipe=s.recipe.recipe.name,
         dataset=s.card.name,
-        snapshot=None if asked is None else asked.edition,
+        snapshot=None if request is None else request.edition,
         due=due,
         unchanged=ran.replayed,
         charged_rho=float(ledger.account(s.card.name).spent - spent),
         charges=charges(ledger.entries(s.card.name)),
         **present(played=played),
     )
-    # no rule puts to use what is not what was published
+    # no rule promotes a run whose files were changed
     refuse_changed(home.runs / ran.run, ledger.entries)
 
     def sign(by: str, note: str) -> int:
         return sign_job(ledger, home.runs / ran.run, f"{by} in {s.recipe.recipe.name}", note, s.card)["entry"]
 
     promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict, sign, drift)
-    told = {**ran.parts(), "night": did, "promotion": promotion, "exit": 0}
-    return s, delivered, NightAnswer.model_validate(told)
+    fields = {**ran.parts(), "night": facts, "promotion": promotion, "exit": 0}
+    return s, delivered, NightAnswer.model_validate(fields)
 
 
-def _fared(s: Setting, folder: Path) -> tuple[Drift | None, PlayedFacts | None]:
-    """How the people of a night fared under the policy in use and under practice; post-processing of its release."""
+def _drift_of(s: Setting, folder: Path) -> tuple[Drift | None, PlayedFacts | None]:
+    """A night's outcomes under the policy in use and under practice; post-processing of its release."""
     nightly = s.recipe.nightly
     if nightly is None or nightly.drift is None:
         return None, None
@@ -232,30 +232,30 @@ def _fared(s: Setting, folder: Path) -> tuple[Drift | None, PlayedFacts | None]:
     day, play = date.fromisoformat(release.counter["date"]), release.counter.get("play")
     if play is None or play["share"] == 1:
         return Drift(day, None, False, nightly.window), None
-    listed = next(m for m in release.mechanisms if m.table == PLAYED)
-    assert listed.variance is not None
-    night = PlayedLayout(s.tabular).judge(release.tables[PLAYED], listed.variance, play["share"], nightly.nights)
-    told = PlayedFacts(share=play["share"], policy=night.policy, practice=night.practice, drift=night.called)
-    return Drift(day, play["id"], night.called, nightly.window), told
+    mechanism = next(m for m in release.mechanisms if m.table == PLAYED)
+    assert mechanism.variance is not None
+    night = PlayedLayout(s.tabular).judge(release.tables[PLAYED], mechanism.variance, play["share"], nightly.nights)
+    facts = PlayedFacts(share=play["share"], policy=night.policy, practice=night.practice, drift=night.called)
+    return Drift(day, play["id"], night.called, nightly.window), facts
 
 
 def charges(entries: Sequence[Entry]) -> list[Charge]:
     """Every charge of a lineage."""
-    done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
+    committed = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     total, rows = Fraction(0), list[Charge]()
     for e in entries:
         if e.kind == "INTENT":
             total += Fraction(e.body["rho"])
             counter = e.body.get("counter")
-            of = {"snapshot": e.body.get("snapshot")} if counter is None else {"night": counter["night"]}
+            source = {"snapshot": e.body.get("snapshot")} if counter is None else {"night": counter["night"]}
             rows.append(
                 Charge(
                     entry=e.seq,
                     release=e.body["run_key"][:24],
-                    **of,
+                    **source,
                     attempt=e.body["attempt"],
                     rho=float(Fraction(e.body["rho"])),
-                    committed=e.seq in done,
+                    committed=e.seq in committed,
                     total_rho=float(total),
                 )
             )

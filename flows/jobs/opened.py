@@ -1,6 +1,6 @@
-"""A run that is there: its folder found, the evidence for it, and what it says as values.
+"""A published run: finding its folder, the evidence for it, and its results as values.
 
-A published policy as a person holds it: one decision, a table, a file for other programs.
+A published policy in use: one decision, a table, a file for other programs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def find_run(home: Home, run: str) -> Path:
     """
     from flows.jobs.promotion import Alias, is_pointer, practice_serves
 
-    # only what is a path from here leaves the home's runs
+    # only a path from the working directory leads out of the home's runs
     with suppress(OSError):
         for link in (Path(run), home.runs / run) if run else ():
             if link.is_symlink() and is_pointer(link):
@@ -65,17 +65,17 @@ def find_run(home: Home, run: str) -> Path:
         raise CardError(
             f"{run}: no run is in use. The last one did worse than current practice on {since}: keep current practice"
         )
-    there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
+    runs = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
     full = run
     with suppress(OSError):
         if Path(run).name == run and is_pointer(home.runs / run):
             full = Alias(home.runs, run).now() or run
-    found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(p.name for p in there) or "none"
+    matches = [p for p in runs if p.name == full] or [p for p in runs if run and p.name.startswith(run)]
+    if len(matches) == 1:
+        return matches[0]
+    names = ", ".join(p.name for p in runs) or "none"
     raise CardError(
-        f"{'several runs begin' if found else 'no run begins'} with {run!r} in {home.runs}; there are: {known}"
+        f"{'several runs begin' if matches else 'no run begins'} with {run!r} in {home.runs}; there are: {names}"
     )
 
 
@@ -98,14 +98,14 @@ class RunPage:
 
         value = self.facts.value
         ends = f"{value.lower:.4g} to {'?' if value.upper is None else f'{value.upper:.4g}'}"
-        said = self.facts.verdict
-        answer = "" if said is None else f"{headline(self.facts, said)}. {reason(said)}\n"
+        verdict = self.facts.verdict
+        answer = "" if verdict is None else f"{headline(self.facts, verdict)}. {reason(verdict)}\n"
         return f"{answer}{self.facts.guarantee.sentence}\nvalue {ends} ({value.status})\n{self.file}"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A published run: what it promises, what it found, and what to do with it."""
+    """A published run: its guarantee, results and policy."""
 
     home: Home = field(repr=False)
     folder: Path
@@ -114,14 +114,14 @@ class Run:
 
     @property
     def said(self) -> RunAnswer:
-        """What ``run --json`` prints; CardError of a run that another process made."""
+        """The answer of ``run --json``; CardError of a run that another process made."""
         if self.answer is None:
             raise CardError(f"{self.name} was opened, not made here: what was left of the budget then is in its report")
         return self.answer
 
     @property
     def name(self) -> str:
-        """Of the run."""
+        """Name of the run's folder."""
         return self.folder.name
 
     @cached_property
@@ -134,7 +134,7 @@ class Run:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised to one person."""
+        """The guarantee to one person."""
         return self.facts.guarantee
 
     @property
@@ -144,17 +144,17 @@ class Run:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Is the policy better than current practice; None in a run that does not say."""
+        """Whether the policy is better than current practice; None in a run without a verdict."""
         return self.facts.verdict
 
     @property
     def improvement(self) -> Improvement | None:
-        """By how much the policy improves on current practice, with its interval; None until that was evaluated."""
+        """Improvement of the policy on current practice, with its interval; None until that was evaluated."""
         return None if self.verdict is None else self.verdict.improvement
 
     @cached_property
     def certificate(self) -> Certificate:
-        """What an auditor reads: every mechanism, every assumption, the ledger's entry."""
+        """The certificate, for auditors: every mechanism, every assumption, the ledger's entry."""
         from pipeline.ledger.verify import read_certificate
 
         return _or_card_error(lambda: Certificate.model_validate(read_certificate(self.folder)))
@@ -177,7 +177,7 @@ class Run:
         return RunPage(self.folder / "report.html", self.facts)
 
     def evidence(self, exported: Path | None = None) -> tuple[Entries, AnyCard | None]:
-        """How to read the ledger that charged it, and the card of its dataset, as far as they are at hand."""
+        """A reader of the ledger that charged the run, and the card of its dataset, None where none is at hand."""
         from pipeline.ledger.verify import read_certificate
 
         shelf = self.home.shelf
@@ -206,7 +206,7 @@ class Run:
         """
         from flows.jobs.book import Book, sign_job
 
-        return sign_job(Book(self.home, self.card).kept, self.folder, by, note, self.evidence()[1])
+        return sign_job(Book(self.home, self.card).chain, self.folder, by, note, self.evidence()[1])
 
     def export_policy(self, to: str | Path, form: Form | None = None, *, force: bool = False) -> Dump:
         """Write the policy of a run that verifies, with labels, as CSV that no spreadsheet evaluates, or as JSON.
@@ -230,7 +230,7 @@ class Run:
         }
 
     def verify(self, *, ledger: Path | None = None, trusted: frozenset[str] = frozenset()) -> Proof:
-        """What ``ledger verify RUN`` says: the certificate recomputed, every file compared, and made again.
+        """Verify the run as ``ledger verify RUN`` does: recompute the certificate, compare and make again every file.
 
         ``trusted``: public keys one of which must have signed.
         """
@@ -240,7 +240,7 @@ class Run:
 
 
 def _or_card_error(read: Callable[[], T]) -> T:
-    """What is read of a run's folder, which may be missing or damaged."""
+    """Read a run's folder, which may be missing or damaged; CardError for ValueError."""
     try:
         return read()
     except ValueError as e:
@@ -264,8 +264,8 @@ def write_whole(path: Path, text: str, *, force: bool) -> None:
         raise CardError(f"{path}: cannot be written ({e.strerror}); name a file in a folder that exists") from None
 
 
-# what is said of an observation
-Told = Control | Advice
+# the decision at an observation
+ObservedDecision = Control | Advice
 
 
 @dataclass(frozen=True)
@@ -277,28 +277,28 @@ class Policy:
     def act(
         self, state: object, step: int, *, raw: bool = False, sample: bool = False, person: str | None = None
     ) -> Mapping[str, Any]:
-        """What to do in a state at a step.
+        """Decide in a state at a step.
 
         ``state``: A declared label, or with ``raw`` a value as the log's column holds it; of a linear controller, or a
         policy over observations, the observed numbers, in the order of their names.
         ``step``: counted from 0.
-        ``person``: who is there: needed where a share of the people meets the policy.
+        ``person``: id of the person: needed where a share of the people meets the policy.
         Returns the advice with its action; the action is None where the policy keeps current practice, or where one is
         to be drawn.
         Raises CardError if state or step is none of the policy's.
         """
         steps = np.array([step], dtype=np.int64)
         if isinstance(self.stored, StoredGains | StoredObserved):
-            found = self.observe(np.array([state], dtype=np.float64), steps)[0]
+            decision = self.observe(np.array([state], dtype=np.float64), steps)[0]
         else:
-            found = self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
-        return self.met_by(person, found)
+            decision = self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
+        return self.met_by(person, decision)
 
-    def met_by(self, person: str | None, found: Decision | Told) -> Mapping[str, Any]:
-        """An answer of the policy as one person gets it: with its ``policy_id``, whether they meet it, and the chance.
+    def met_by(self, person: str | None, decision: Decision | ObservedDecision) -> Mapping[str, Any]:
+        """A decision for one person: with its ``policy_id``, whether they meet the policy, and the propensity.
 
-        Raises CardError if a share of the people meets the policy and nobody is named, or everybody meets it and
-        somebody is.
+        Raises CardError if a share of the people meets the policy and no person is named, or all meet it and one is
+        named.
         """
         from flows.jobs.promotion import PRACTICE
         from pipeline.statistics.played import meets
@@ -309,22 +309,22 @@ class Policy:
                 raise CardError(
                     f"{self.stored.of.run}: everybody meets this policy ([play] share is not set): name nobody"
                 )
-            return {**found}
+            return {**decision}
         if not person:
             raise CardError(f"{self.stored.of.run}: {play['share']:g} of the people meet this policy: say who is there")
         if not meets(play, person):
-            nothing = {"step": found["step"], "advice": PRACTICE, "action": None}
+            nothing = {"step": decision["step"], "advice": PRACTICE, "action": None}
             return {"policy_id": play["id"], "arm": "practice", "propensity": None, **nothing}
-        action, listed = found["action"], found.get("actions")
-        # what is decided at an observation is decided for certain
+        action, listed = decision["action"], decision.get("actions")
+        # decisions at observations are deterministic
         chances = [1.0] if listed is None else [c["probability"] for c in listed if c["action"] == action]
         chance = None if action is None else chances[0]
-        return {"policy_id": play["id"], "arm": "policy", "propensity": chance, **found}
+        return {"policy_id": play["id"], "arm": "policy", "propensity": chance, **decision}
 
     def observe(
         self, observations: NDArray[np.float64], steps: NDArray[np.int64], state: str | None = None
-    ) -> Sequence[Told]:
-        """What to do at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
+    ) -> Sequence[ObservedDecision]:
+        """Decide at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
         if isinstance(self.stored, StoredObserved):
             states = np.full(len(steps), self.stored.state_index(state))
             return self.stored.act(observations, steps, states)

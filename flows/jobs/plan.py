@@ -4,9 +4,9 @@ The price comes from declarations and the ledger.  The quality is simulated on d
 declared number of people, or asked for; the world is the one that a synthetic recipe declares in [evaluate], else a
 surrogate.  A simulation is kept in the home and found again; those of the shipped recipes travel with them.
 
-A key says all that a simulation depends on but the code; its seeds are 0, 1, 2 and so on.  A home keeps what this code
-simulated.  A shipped forecast stands while every module that ran for it does what it did: its comments and
-docstrings may have changed.  The versions of libraries are not looked at.
+A key covers all that a simulation depends on but the code; its seeds are 0, 1, 2 and so on.  A home keeps what this
+code simulated.  A shipped forecast stands while the syntax of every module that ran for it is the same.  The versions
+of libraries are not looked at.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 
 def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
-    """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration.
+    """Cost of a run and the budget left; reads no rows and writes nothing but a synthetic registration.
 
     Raises CardError if recipe and card do not fit each other, or the card differs from its registration.
     Raises BudgetError if a real card is not registered.
@@ -85,7 +85,7 @@ def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
     fits = cost <= left.rho
     # before the first date of a counter and after its last there is nothing to run
     allowed = fits and (counter is None or replays or counter.night is not None)
-    told = {
+    fields = {
         "dataset": s.card.name,
         "recipe": s.recipe.recipe.name,
         "agent": s.recipe.recipe.agent,
@@ -112,11 +112,11 @@ def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
         **quote.outlook,
         **_both_prices(s),
     }
-    return answers.PlanAnswer.model_validate(told)
+    return answers.PlanAnswer.model_validate(fields)
 
 
 def _people(s: Setting) -> answers.PeopleFacts | None:
-    """How many teach and judge by declaration; None where everybody teaches."""
+    """Declared numbers of people who teach and who judge; None where all teach."""
     terms, n = s.terms, s.card.unit.users_public
     if terms.teaching == 1:
         return None
@@ -124,18 +124,18 @@ def _people(s: Setting) -> answers.PeopleFacts | None:
 
 
 def _both_prices(s: Setting) -> Dump:
-    """What the recipe's epsilon costs with and without a delta: the one is many times the other."""
-    asked = s.recipe.privacy
-    if asked is None or asked.epsilon is None:
+    """Cost of the recipe's epsilon with and without a delta: the one is many times the other."""
+    privacy = s.recipe.privacy
+    if privacy is None or privacy.epsilon is None:
         return {}
-    delta = asked.delta or s.card.budget.delta
-    rho = up(Fraction(rho_from_epsilon(asked.epsilon, delta)))
-    told = answers.PriceOfEpsilon(epsilon=asked.epsilon, pure_rho=asked.epsilon**2 / 2, delta=delta, rho=rho)
-    return {"price_of_epsilon": told}
+    delta = privacy.delta or s.card.budget.delta
+    rho = up(Fraction(rho_from_epsilon(privacy.epsilon, delta)))
+    price = answers.PriceOfEpsilon(epsilon=privacy.epsilon, pure_rho=privacy.epsilon**2 / 2, delta=delta, rho=rho)
+    return {"price_of_epsilon": price}
 
 
 def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, answers.NightsPlan]:
-    """What a run would charge today, and the counter's part of a plan; reads no row."""
+    """Charge of a run today, and the counter's part of a plan; reads no row."""
     from pipeline.ledger.steps import committed_steps, counter_intents
 
     entries = ledger.entries()
@@ -151,7 +151,7 @@ def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, answers.NightsP
     if nightly.gate is not None and not counter_intents(entries, s.card.name, nightly.key):
         charge += nightly.gate.charge()[0] or 0
     worst = nightly.sums.mechanisms + (() if nightly.played is None else nightly.played.mechanisms)
-    known = {"worst": worst, **({"tonight": nightly.mechanisms(tonight)} if inside else {})}
+    by_night = {"worst": worst, **({"tonight": nightly.mechanisms(tonight)} if inside else {})}
     errors = {"worst": max(map(counter.error, range(1, counter.steps + 1)))}
     if inside:
         errors["tonight"] = counter.error(tonight)
@@ -168,7 +168,7 @@ def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, answers.NightsP
         replays=replays,
         charge_rho=float(charge),
         standard_deviation={
-            m.table: {k: listed[i].standard_deviation for k, listed in known.items()} for i, m in enumerate(worst)
+            m.table: {k: listed[i].standard_deviation for k, listed in by_night.items()} for i, m in enumerate(worst)
         },
         times_one_release={k: counter.cost * e for k, e in errors.items()},
         **present(window=counter.window, drift=_drift_plan(s, nightly)),
@@ -176,7 +176,7 @@ def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, answers.NightsP
 
 
 def _drift_plan(s: Setting, nightly: ContinualRelease) -> answers.DriftPlan | None:
-    """What a comparison of the policy in use with practice can show, for as many people a night as are declared."""
+    """Least fall that a comparison of the policy in use with practice can show, for the declared people a night."""
     if nightly.played is None or s.recipe.play is None:
         return None
     nights, people = nightly.counter.steps, s.terms.teachers(s.card) / nightly.counter.steps
@@ -187,7 +187,7 @@ def _drift_plan(s: Setting, nightly: ContinualRelease) -> answers.DriftPlan | No
 
 
 def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -> answers.CalendarPlan | None:
-    """What the calendar of a recipe has charged and will charge, date by date; None without one.  Reads no row."""
+    """Charges of a recipe's calendar, past and to come; None without one.  Reads no row."""
     calendar, name, today = s.recipe.schedule, s.card.name, night_of(None)
     if calendar is None:
         return None
@@ -221,7 +221,7 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
 
 
 def _verdicts(s: Setting, plan: RunPlan, entries: Sequence[Entry], dates: int) -> answers.VerdictsPlan | None:
-    """How wide the intervals of so many dates to come are at least; None where nobody evaluates, or none is paid."""
+    """Least half-widths over the next ``dates`` dates; None without held-out people, or where no date is paid."""
     if not dates or not s.terms.held_out:
         return None
     from pipeline.evaluation.intervals import deviations, level_of
@@ -242,7 +242,7 @@ def _verdicts(s: Setting, plan: RunPlan, entries: Sequence[Entry], dates: int) -
 
 
 def _least_clips(e: Evaluation) -> Clips:
-    """Where scores are cut if no action of the policy is rare in practice; wider clips add noise."""
+    """Clips of the scores if no action of the policy is rare in practice; wider clips add noise."""
     from pipeline.agents.one_step_value import Confirmed, Proposal
     from pipeline.learners.linear_evaluation import LinearEvaluation
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
@@ -277,7 +277,7 @@ def _first_refused(
         if price * (i + 1) > lifetime:
             return i, "lifetime"
         for limit, cap in caps.items():
-            # one that is made up for is charged today
+            # a missed date is charged today
             period = f"{max(day, today):{_PERIODS[limit]}}"
             if period not in spent:
                 spent[period] = spent_on([e for e in entries if e.at.startswith(period)], name)
@@ -311,24 +311,24 @@ def forecast_key(s: Setting, episodes: int, draws: int) -> str:
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
 
 
-def _kept(at: Path, key: str) -> Dump | None:
+def _stored_forecast(file: Path, key: str) -> Dump | None:
     """The forecast of this key: the home's, else the shipped one if this code still does the same; else None."""
-    if at.is_file():
-        return json.loads(at.read_text(encoding="utf-8"))
-    if SHIPPED.is_file() and key in (told := json.loads(SHIPPED.read_text(encoding="utf-8")))["forecasts"]:
-        return told["forecasts"][key] if all(_stands(*of) for of in told["code"].items()) else None
+    if file.is_file():
+        return json.loads(file.read_text(encoding="utf-8"))
+    if SHIPPED.is_file() and key in (shipped := json.loads(SHIPPED.read_text(encoding="utf-8")))["forecasts"]:
+        return shipped["forecasts"][key] if all(_unchanged(*module) for module in shipped["code"].items()) else None
     return None
 
 
 def code_of(module: str) -> str:
     """Digests of a module's text and of its syntax, with a blank between; empty of a package."""
-    return f"{sha256_file(at)[:16]} {syntax_digest([module])[:16]}" if (at := _file_of(module)).is_file() else ""
+    return f"{sha256_file(file)[:16]} {syntax_digest([module])[:16]}" if (file := _file_of(module)).is_file() else ""
 
 
-def _stands(module: str, told: str) -> bool:
+def _unchanged(module: str, digests: str) -> bool:
     """Whether a module does what it did; its syntax is read only where its text is another."""
-    text, _, syntax = told.partition(" ")
-    same = (at := _file_of(module)).is_file() and sha256_file(at)[:16] == text
+    text, _, syntax = digests.partition(" ")
+    same = (file := _file_of(module)).is_file() and sha256_file(file)[:16] == text
     return same or code_of(module).partition(" ")[2] == syntax
 
 
@@ -341,7 +341,7 @@ LOW, HIGH = 0.1, 0.9
 _DRAWS, _FEWEST, _WORK = 24, 3, 6_000_000
 # of fewer draws the band is all of them
 _BAND = 8
-# numbers of one simulated log beyond which two runs must do, and beyond which nobody waits for one
+# numbers of one simulated log beyond which two runs must do, and beyond which none is simulated
 _MANY_CELLS, _MOST_CELLS = 2_000_000, 20_000_000
 # runs of a rival at most, and numbers of all their logs together
 _RIVAL_DRAWS, _RIVAL_WORK = 3, 1_000_000
@@ -364,39 +364,39 @@ def forecast_quality(recipe: str, home: Home, people: int | None = None) -> answ
     plan, unit = s.plan, s.card.unit
     episodes = (people or unit.users_public) * unit.episodes_per_user
     reason = _reason(plan, episodes)
-    alone = answers.Quality(world=None, episodes=episodes, reason=reason, is_not=IS_NOT)
+    not_simulated = answers.Quality(world=None, episodes=episodes, reason=reason, is_not=IS_NOT)
     if reason is not None and plan.log_size(episodes) <= _MOST_CELLS:
-        return alone
+        return not_simulated
     size = max(1, plan.log_size(episodes))
     draws = range(max(_FEWEST, min(_DRAWS, _WORK // size)) if size <= _MANY_CELLS else 2)
     key = forecast_key(s, episodes, len(draws))
-    at = home.root / "foresight" / f"{key}-{code_digest()[:12]}.json"
-    if (kept := _kept(at, key)) is not None:
-        return answers.Quality.model_validate({**kept, "cached": True})
-    # whoever is held out is left out by the plan itself
-    taught = episodes if s.terms.held_out else max(1, round(episodes * s.terms.teaching))
-    drawn = [] if reason is not None else plan.forecast(taught, draws)
-    told = _told(s, plan, episodes, drawn) if drawn else alone
-    told = answers.Quality.model_validate({**told.parts(), **_preference(s, episodes, drawn), "cached": False})
-    at.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(at, alone=False) as fresh:
-        write_file(fresh, json.dumps(told.model_dump(), allow_nan=False))
-    return told
+    file = home.root / "foresight" / f"{key}-{code_digest()[:12]}.json"
+    if (stored := _stored_forecast(file, key)) is not None:
+        return answers.Quality.model_validate({**stored, "cached": True})
+    # the plan itself leaves the held-out people out
+    learners = episodes if s.terms.held_out else max(1, round(episodes * s.terms.teaching))
+    drawn = [] if reason is not None else plan.forecast(learners, draws)
+    quality = _quality(s, plan, episodes, drawn) if drawn else not_simulated
+    quality = answers.Quality.model_validate({**quality.parts(), **_preference(s, episodes, drawn), "cached": False})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(file, alone=False) as fresh:
+        write_file(fresh, json.dumps(quality.model_dump(), allow_nan=False))
+    return quality
 
 
 def _invented(s: Setting) -> Setting:
-    """The same declarations as if the people were invented, as they are here: seeded noise may then be drawn.
+    """The same declarations for synthetic people, as those of a simulation are: seeded noise may then be drawn.
 
-    A world that the recipe of real people names is nobody's declaration of them, and may lie in their folder: it goes.
+    A world that the recipe of real people names does not describe them, and may lie in their folder: it goes.
     """
     card = s.card.model_copy(update={"kind": "synthetic"}).placed(s.card.folder)
     e = s.recipe.evaluate
-    told = {} if s.card.kind == "synthetic" or e is None else {"evaluate": e.model_copy(update={"world": None})}
-    return replace(s, card=card, recipe=s.recipe.model_copy(update=told))
+    changes = {} if s.card.kind == "synthetic" or e is None else {"evaluate": e.model_copy(update={"world": None})}
+    return replace(s, card=card, recipe=s.recipe.model_copy(update=changes))
 
 
 def _reason(plan: RunPlan, episodes: int) -> str | None:
-    """Why nothing is simulated; None where something is."""
+    """Reason to simulate nothing, or None."""
     if episodes > MOST_EPISODES:
         return f"more than {MOST_EPISODES:,} episodes are not simulated"
     if (reason := plan.unforeseen()) is not None:
@@ -407,32 +407,32 @@ def _reason(plan: RunPlan, episodes: int) -> str | None:
 
 
 def _rivals(s: Setting) -> Iterator[tuple[answers.Rival, RunPlan]]:
-    """What else could be drawn of this card at this budget: agents, releases, and steps that share where they may."""
+    """Other releases of this card at this budget: agents, layouts, and one table for all steps where possible."""
     own, p = s.recipe.agent, s.recipe.privacy
     cards: list[AnyCard] = [s.card, *([alike] if (alike := _steps_alike(s)) is not None else [])]
     releases = ("one_table", "two_tables") if p is not None else ("one_table",)
-    listed = rivals(s.recipe.recipe.agent, s.card, private=own.private)
-    for (name, agent), release, card in itertools.product(listed, releases, cards):
+    candidates = rivals(s.recipe.recipe.agent, s.card, private=own.private)
+    for (name, agent), release, card in itertools.product(candidates, releases, cards):
         elsewhere = _observed(s) and agent.learner.section != "linear"
         if elsewhere or (s.recipe.nightly is not None and not agent.learner.continual):
             continue
-        asked = None if p is None else p.model_copy(update={"release": release, "calibration": "tight", "split": None})
+        budget = None if p is None else p.model_copy(update={"release": release, "calibration": "tight", "split": None})
         e = None if s.recipe.evaluate is None else s.recipe.evaluate.model_copy(update={"people": 0.0})
         section = agent.learner.section
-        mine = {n: getattr(s.recipe, n) if n == section else None for n in ("linear", "lq", "one_step")}
-        terms = replace(s.recipe.terms, agent=name, privacy=asked, evaluate=e, **mine)
+        sections = {n: getattr(s.recipe, n) if n == section else None for n in ("linear", "lq", "one_step")}
+        terms = replace(s.recipe.terms, agent=name, privacy=budget, evaluate=e, **sections)
         try:
             agent.learner.check(terms)
             plan = plan_run(card, terms)
         except (CardError, ValueError):
-            # what does not fit is no rival
+            # agents that do not fit the card are no rivals
             continue
-        of = {"release": release} if section is None else {}
-        yield answers.Rival.model_validate({"agent": name, **of, **({} if card is s.card else _ALIKE)}), plan
+        layout = {"release": release} if section is None else {}
+        yield answers.Rival.model_validate({"agent": name, **layout, **({} if card is s.card else _ALIKE)}), plan
 
 
 def _observed(s: Setting) -> bool:
-    """Whether the made-up world is one of observations: others would be simulated in another one."""
+    """Whether the surrogate world has observations: other agents would be simulated in another world."""
     read = s.recipe.agent.learner.section == "linear"
     return read and isinstance(s.card, Card) and s.card.domain.observation is not None
 
@@ -451,36 +451,36 @@ def _steps_alike(s: Setting) -> Card | None:
 
 
 def _preference(s: Setting, episodes: int, own: Sequence[SimulatedRun]) -> Dump:
-    """Which of the agents and releases loses least in the same simulated worlds, and why: fields of the quality."""
-    learners, found = max(1, round(episodes * s.terms.teaching)), list[answers.Rival]()
+    """The agent and release that lose least in the same simulated worlds, and why: fields of the quality."""
+    learners, tried = max(1, round(episodes * s.terms.teaching)), list[answers.Rival]()
     p, head = s.recipe.privacy, s.recipe.recipe
-    of = {"release": p.release} if p is not None and s.recipe.agent.learner.section is None else {}
-    mine = answers.Rival.model_validate({"agent": head.agent, **of, "suboptimality": _mean(own) if own else None})
+    layout = {"release": p.release} if p is not None and s.recipe.agent.learner.section is None else {}
+    mine = answers.Rival.model_validate({"agent": head.agent, **layout, "suboptimality": _mean(own) if own else None})
     most = _MANY_CELLS if own else _MOST_CELLS
-    best, by = mine, 0.0
+    best, margin = mine, 0.0
     for rival, plan in _rivals(s):
-        if rival.name in {r.name for r in (mine, *found)}:
+        if rival.name in {r.name for r in (mine, *tried)}:
             continue
         size, reason = max(1, plan.log_size(learners)), plan.unforeseen()
         if reason is None and size > most:
             reason = _drowned(plan) or f"one simulated log holds {size:,} numbers"
         if reason is not None:
-            found.append(answers.Rival.model_validate({**rival.parts(), "reason": reason}))
+            tried.append(answers.Rival.model_validate({**rival.parts(), "reason": reason}))
             continue
         drawn = plan.forecast(learners, range(max(1, min(_RIVAL_DRAWS, _RIVAL_WORK // size))))
-        found.append(answers.Rival.model_validate({**rival.parts(), "suboptimality": _mean(drawn)}))
-        # both met the same worlds and logs
+        tried.append(answers.Rival.model_validate({**rival.parts(), "suboptimality": _mean(drawn)}))
+        # both used the same worlds and logs
         less = float(np.mean([a.loss - b.loss for a, b in zip(own, drawn, strict=False)])) if own else 0.0
         error = float(np.std([d.loss for d in own], ddof=1)) / math.sqrt(len(drawn)) if own else 0.0
         first = not own and (best.suboptimality is None or _mean(drawn) < best.suboptimality)
-        if first or (own and less > max(by, _SURE * error, _MATTERS * _mean(own))):
-            best, by = found[-1], less
-    alike = {"proposes": ONE_TABLE} if any(r.dynamics for r in found) else {}
-    return {"rivals": found, "prefers": best, "why": _why(best, [mine, *found]), **alike} if found else {}
+        if first or (own and less > max(margin, _SURE * error, _MATTERS * _mean(own))):
+            best, margin = tried[-1], less
+    alike = {"proposes": ONE_TABLE} if any(r.dynamics for r in tried) else {}
+    return {"rivals": tried, "prefers": best, "why": _why(best, [mine, *tried]), **alike} if tried else {}
 
 
 def _drowned(plan: RunPlan) -> str | None:
-    """Of counts, what one cell holds in an even log, beside the noise of all its successors: a closed form."""
+    """Of counts: visits of one cell in an even log, beside the noise of all its successors: a closed form."""
     quote = plan.quote()
     listed = [m for m in quote.mechanisms if isinstance(m, MechanismFacts) and m.table == "n_sas"]
     visits = quote.outlook.get("visits_per_cell_if_even")
@@ -491,19 +491,19 @@ def _drowned(plan: RunPlan) -> str | None:
     return f"a cell of an even log has {number(visits, 2)} visits, with noise ± {number(noise, 2)} on {onto} successors"
 
 
-def _why(best: answers.Rival, all_of_them: Sequence[answers.Rival]) -> str:
-    """One sentence, in which the recipe's own, the first of all, comes first."""
-    own, *rivals = all_of_them
-    others = [r for r in all_of_them if r.name != best.name]
+def _why(best: answers.Rival, compared: Sequence[answers.Rival]) -> str:
+    """One sentence on the best of ``compared``, whose first is the recipe's own."""
+    own, *rivals = compared
+    others = [r for r in compared if r.name != best.name]
     lost = sorted(
         (r for r in rivals if r in others and r.suboptimality is not None), key=lambda r: r.suboptimality or 0
     )
     lost = [*([own] if own in others and own.suboptimality is not None else []), *lost]
-    told = [f"{number(r.suboptimality, 2)} by {r.name}" for r in lost[:3]]
+    losses = [f"{number(r.suboptimality, 2)} by {r.name}" for r in lost[:3]]
     drowned = [f"{r.name} is not simulated: {r.reason}" for r in others if r.reason is not None][:1]
     if best.suboptimality is None:
         return f"no run of it is simulated, nor of anything else ({'; '.join(drowned)})"
-    than = f", against {', '.join(told)}" if told else ""
+    than = f", against {', '.join(losses)}" if losses else ""
     if any(r.suboptimality < best.suboptimality for r in lost[:3] if r.suboptimality is not None):
         than += ": so few runs do not tell them apart"
     return "; ".join([f"it loses {number(best.suboptimality, 2)} in the same worlds{than}", *drowned])
@@ -514,7 +514,7 @@ def _mean(drawn: Sequence[SimulatedRun]) -> float:
     return max(0.0, round(float(np.mean([d.loss for d in drawn])), 12))
 
 
-def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[SimulatedRun]) -> answers.Quality:
+def _quality(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[SimulatedRun]) -> answers.Quality:
     from pipeline.worlds.surrogate import OBSERVED, STATES
 
     known = s.recipe.terms.known

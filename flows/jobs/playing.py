@@ -2,7 +2,7 @@
 
 And its verification: the first run is played again and compared.
 
-What a simulation says of itself, as the typed facts of a run: its release, policy, value, worth and price.
+Results of a simulation as the typed facts of a run: its release, policy, value, worth and price.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -29,7 +29,7 @@ from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import read_toml
 from pipeline.facts import learnt
 from pipeline.facts.evaluation import Communication, Curve, PlayedAgent, Simulation, Spread
-from pipeline.facts.promise import Guarantee, Joint, MechanismFacts, declared, present
+from pipeline.facts.promise import Dump, Guarantee, Joint, MechanismFacts, declared, present
 from pipeline.facts.report import Report, read_report
 from pipeline.files import copy_file, whole_folder, write_file
 from pipeline.learners.decisions import decision_facts, played_files
@@ -43,7 +43,7 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.publication import file_digests, maker, operator_key
 from pipeline.ledger.verify import Check, read_json
 from pipeline.mdp.policy import Policy
-from pipeline.online.cells import Found, Kept, curve_points, gather, gathered_rows, measure_cells, printed
+from pipeline.online.cells import StudyRow, curve_points, gather, gathered_rows, measure_cells, printed
 from pipeline.online.declared_world import Worth, declared_world, proposal_of
 from pipeline.online.registry import find, plain_values, run
 from pipeline.online.trial import Measured, Outcome, Trial, run_named
@@ -55,7 +55,7 @@ from reports.studies.study_page import table_files
 
 Array = NDArray[np.float64]
 LEVEL = 0.95
-_NOT_SAID = ("trust", "variant")
+_OMITTED = ("trust", "variant")
 
 
 @dataclass(frozen=True)
@@ -142,21 +142,21 @@ class PlayedSimulation:
 
     @cached_property
     def card(self) -> AnyCard:
-        """What a deployment would declare."""
+        """The card that a deployment would declare."""
         return declared_world(self.trial)
 
     @cached_property
-    def rows(self) -> list[Found]:
+    def rows(self) -> list[StudyRow]:
         """The agent's row over the seeds, then its baselines'."""
         return gathered_rows(self.trials, self.outcomes)
 
     @cached_property
     def release(self) -> Release:
-        """What the first run released; empty where its agent looks at no data."""
-        found = self.first.release
-        if found is None:
-            found = Release("", "synthetic", "per_step", (), {}, "none", "none: nothing was released")
-        return replace(found, dataset=self.card.name)
+        """The first run's release; empty where its agent looks at no data."""
+        release = self.first.release
+        if release is None:
+            release = Release("", "synthetic", "per_step", (), {}, "none", "none: nothing was released")
+        return replace(release, dataset=self.card.name)
 
     @cached_property
     def worth(self) -> Worth:
@@ -170,7 +170,7 @@ class PlayedSimulation:
 
     @property
     def joint(self) -> Joint | None:
-        """What its tables cost together, where they were bounded so."""
+        """Joint bound of its tables, where they have one."""
         return None if self.release.joint is None else Joint.model_validate(describe_joint(self.release))
 
     @cached_property
@@ -182,13 +182,13 @@ class PlayedSimulation:
 
     @cached_property
     def simulation(self) -> Simulation:
-        """What was measured."""
+        """Measurements of all agents over the seeds."""
         agents, groups = [], gather(self.trials, self.outcomes)
-        mine = find(self.trial.agent)
+        registration = find(self.trial.agent)
         for row, group in zip(self.rows, groups, strict=True):
             lost = self.losses(group.outcomes)
             agent = row["agent"]
-            role = "agent" if not agents else "plain" if agent == mine.plain else "control"
+            role = "agent" if not agents else "plain" if agent == registration.plain else "control"
             agents.append(
                 PlayedAgent(
                     agent=agent,
@@ -201,7 +201,7 @@ class PlayedSimulation:
                     suboptimality=None if lost is None else _spread(lost),
                     regret=_spread(row["totals"]),
                     curve=Curve(episodes=row["marks"], mean=row["curve_mean"], std=row["curve_std"]),
-                    facts={k: _said(v) for k, v in row["facts"].items() if k not in _NOT_SAID and v is not None},
+                    facts={k: _in_words(v) for k, v in row["facts"].items() if k not in _OMITTED and v is not None},
                 )
             )
         plain = next((a.suboptimality for a in agents if a.role == "plain"), None)
@@ -248,11 +248,11 @@ class PlayedSimulation:
 
     @property
     def baselines(self) -> dict[str, learnt.Baseline]:
-        """What those beside the agent are worth."""
+        """Estimated value of each other agent."""
         sim = self.simulation
-        there = {a.agent: a.suboptimality for a in sim.agents[1:]}
+        losses = {a.agent: a.suboptimality for a in sim.agents[1:]}
         return {
-            name: learnt.Baseline(estimate=sim.optimum - lost.mean) for name, lost in there.items() if lost is not None
+            name: learnt.Baseline(estimate=sim.optimum - lost.mean) for name, lost in losses.items() if lost is not None
         }
 
     def losses(self, outcomes: Sequence[Measured]) -> list[float] | None:
@@ -261,7 +261,7 @@ class PlayedSimulation:
         return None if any(p is None for p in emitted) else [self.worth.lost(self.worth.read(p)) for p in emitted]
 
     def runs(self) -> list[dict[str, object]]:
-        """One row a run: who, which seed, regret, and suboptimality of the policy emitted."""
+        """One row a run: agent, seed, regret, and suboptimality of the policy emitted."""
         return [
             {
                 "agent": t.agent,
@@ -274,15 +274,15 @@ class PlayedSimulation:
         ]
 
     def policies(self) -> list[dict[str, object]]:
-        """What every run emitted, by label: probabilities above 0, or gains."""
-        found: list[dict[str, object]] = []
+        """Every run's policy, by label: probabilities above 0, or gains."""
+        rows: list[dict[str, object]] = []
         for t, o in zip(self.trials, self.outcomes, strict=True):
             if o["policy"] is not None:
-                found += [
+                rows += [
                     {"agent": t.agent, "seed": t.seed, **row}
                     for row in self.shown.labelled(self.worth.read(o["policy"]))
                 ]
-        return found
+        return rows
 
 
 def _spread(values: Sequence[float]) -> Spread:
@@ -299,7 +299,7 @@ def _spread(values: Sequence[float]) -> Spread:
     return Spread(mean=mean, std=std, lower=lower, upper=upper, level=LEVEL, **ends)
 
 
-def _said(value: object) -> str:
+def _in_words(value: object) -> str:
     return number(value) if isinstance(value, str | int | float) else str(value)
 
 
@@ -307,7 +307,7 @@ _TABLES = ("runs", "curves", "policies")
 _AGAIN = "played again from the recipe"
 
 
-def play_job(path: Path, home: Home, work: Work = ALONE) -> Kept:
+def play_job(path: Path, home: Home, work: Work = ALONE) -> Dump:
     """An online agent and its baselines in a known world, published in ``<home>/runs``.
 
     Returns ``run, agent, world, episodes, regret, suboptimality, baselines, true_epsilon, delta, files`` (design §5.5),
@@ -319,19 +319,19 @@ def play_job(path: Path, home: Home, work: Work = ALONE) -> Kept:
     work.say(f"playing {len(trials)} runs of {', '.join(by_agent)}; simulation, not private")
     totals: dict[str, list[float]] = {}
 
-    def tell(trial: Trial, outcome: Kept) -> None:
+    def tell(trial: Trial, outcome: Dump) -> None:
         seen = totals.setdefault(trial.agent, [])
         seen.append(outcome["regret"][-1])
         work.say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
 
-    kept = home.root / "simulations" / "cells"
-    outcomes = work.step("play")(measure_cells, trials, kept, work.progress, tell)
+    cells = home.root / "simulations" / "cells"
+    outcomes = work.step("play")(measure_cells, trials, cells, work.progress, tell)
     return work.step("report")(_publish, recipe, path, home, trials, outcomes)
 
 
 def _publish(
     recipe: WorldRecipe, path: Path, home: Home, trials: Sequence[Trial], outcomes: Sequence[Measured]
-) -> Kept:
+) -> Dump:
     """Write the run's folder and have the ledger vouch for every file; what ``--json`` prints."""
     # no kept result holds a release: the first run is played again, and is the same
     played = PlayedSimulation(recipe, _run_name(recipe), trials, outcomes, run(trials[0]))
@@ -365,7 +365,7 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
 def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
     ledger = open_ledger(home.root / "ledger.db", create=True)
     entries = ledger.entries()
-    told = {
+    body = {
         "run": played.name,
         "run_key": hashlib.sha256(canonical([played.name]).encode()).hexdigest(),
         "commit": None,
@@ -376,24 +376,24 @@ def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
         "made_by": maker(),
         "files": file_digests(folder),
     }
-    ledger.publish(played.card.name, told, operator_key(home.store))
+    ledger.publish(played.card.name, body, operator_key(home.store))
 
 
-def _answer(played: PlayedSimulation, folder: Path) -> Kept:
-    mine, measured = played.rows[0], played.simulation
-    told = ("agent", "world", "episodes", "trust")
+def _answer(played: PlayedSimulation, folder: Path) -> Dump:
+    agent_row, measured = played.rows[0], played.simulation
+    shared = ("agent", "world", "episodes", "trust")
     return {
         "name": played.recipe.recipe.name,
         "run": played.name,
-        **{key: mine[key] for key in told},
-        "regret": {"mean": mine["mean"], "std": mine["std"]},
+        **{key: agent_row[key] for key in shared},
+        "regret": {"mean": agent_row["mean"], "std": agent_row["std"]},
         "suboptimality": measured.suboptimality,
         "answer": played_answer(measured),
         "baselines": {r["agent"]: {"mean": r["mean"], "std": r["std"]} for r in played.rows[1:]},
-        **{key: mine[key] for key in ("epsilon", "true_epsilon", "delta", "noise")},
+        **{key: agent_row[key] for key in ("epsilon", "true_epsilon", "delta", "noise")},
         "proposal": measured.proposal,
         "rows": [printed(r) for r in played.rows],
-        "facts": mine["facts"],
+        "facts": agent_row["facts"],
         "report": str(folder / PAGES[0]),
         "folder": str(folder),
         "files": [str(p) for p in sorted(folder.iterdir())],
@@ -429,19 +429,19 @@ def _report(played: PlayedSimulation) -> Report:
 
 
 def _guarantee(played: PlayedSimulation) -> Guarantee:
-    """What the very mechanism would promise in a deployment, recomputed from what was released."""
+    """The guarantee that the mechanism would have in a deployment, recomputed from the release."""
     trial = played.trial
-    asked: Body = {} if trial.epsilon is None else {"epsilon": trial.epsilon, "delta": trial.delta}
-    return guarantee(played.card, played.release, trial.calibration or "tight", asked)
+    budget: Body = {} if trial.epsilon is None else {"epsilon": trial.epsilon, "delta": trial.delta}
+    return guarantee(played.card, played.release, trial.calibration or "tight", budget)
 
 
 def _constants(played: PlayedSimulation) -> learnt.PlayedConstants:
     trial = played.trial
     options = {k: run_named(v) for k, v in {**find(trial.agent).defaults, **trial.knobs}.items()}
-    said = str(played.rows[0]["constants"] or "none")
+    constants = str(played.rows[0]["constants"] or "none")
     preset = str(options.get("constants") or "practical")
     return learnt.PlayedConstants(
-        policy=learnt.Preset(preset=preset, values={}, source={"chosen": said}),
+        policy=learnt.Preset(preset=preset, values={}, source={"chosen": constants}),
         options={k: v for k, v in options.items() if isinstance(v, str | int | float | bool) or v is None},
     )
 
@@ -456,8 +456,8 @@ def is_played(folder: Path) -> bool:
 
 def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
     """Play the agent's first run, and compare mechanisms, release, policy, guarantee and pages."""
-    if (strange := foreign_code(folder, held)) is not None:
-        yield Check(f"the first run, {_AGAIN}", None, f"not comparable: {strange}")
+    if (reason := foreign_code(folder, held)) is not None:
+        yield Check(f"the first run, {_AGAIN}", None, f"not comparable: {reason}")
         return
     older = held.older(maker())
     try:
@@ -470,8 +470,8 @@ def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
         yield judged(f"policy.parquet, {_AGAIN}", _policy_problem(folder, played), older)
         yield judged("the pages, drawn again from report.json", _pages_problem(folder), older)
     except BROKEN as e:
-        told = f"it cannot be played ({type(e).__name__}: {str(e)[:120]})"
-        yield judged(f"the first run, {_AGAIN}", told, older)
+        problem = f"it cannot be played ({type(e).__name__}: {str(e)[:120]})"
+        yield judged(f"the first run, {_AGAIN}", problem, older)
         return
     yield Check("regret and intervals over all seeds", None, "simulate its recipe again: kept runs are found again")
 
@@ -486,8 +486,8 @@ def _promise_problem(folder: Path, played: PlayedSimulation) -> str | None:
 
 
 def _release_problem(folder: Path, played: PlayedSimulation) -> str | None:
-    there = read_release(folder).tables
-    same = all(np.array_equal(there[name], table) for name, table in played.release.tables.items())
+    stored = read_release(folder).tables
+    same = all(np.array_equal(stored[name], table) for name, table in played.release.tables.items())
     return None if same else "its numbers are others"
 
 

@@ -1,4 +1,4 @@
-"""Which run is in use, and should tonight's take its place?  The recipe's rule, read off released facts.
+"""The run in use, and the recipe's rule by which another takes its place, from released facts.
 
 ``runs/current`` is a symbolic link that is moved in one step, and what it pointed to before.  Where the run in use did
 worse than current practice it leads nowhere: practice serves, and no rule promotes a run that still holds nights from
@@ -43,10 +43,10 @@ from reports.page import percent
 from reports.run.answer import sentence
 from reports.run.comparison import GainsSide, TableSide, compare_runs
 
-# what certifies more has the larger number
+# a stronger status has the larger number
 _CERTAIN: dict[Status, int] = {"estimate": 0, "modelled": 0, "bound": 1, "evaluated": 2, "proved": 3}
 
-# takes who signs and a note, and returns the number of the ledger's entry
+# takes the signer and a note, and returns the number of the ledger's entry
 Sign: TypeAlias = Callable[[str, str], int]
 
 
@@ -73,37 +73,36 @@ class Alias:
     def now(self) -> str | None:
         """Name of the run in use, or None.
 
-        Raises CardError if the pointer leads to anything but a name beside it: what is read behind it is no run of this
-        home.
+        Raises CardError if the pointer leads to anything but a name beside it, which would be no run of this home.
         """
         path = self.runs / self.name
-        told = _target(path)
-        if told is not None and told != Path(told).name:
+        target = _target(path)
+        if target is not None and target != Path(target).name:
             raise CardError(
-                f"{path} leads to {told}: a pointer that `promote` made leads to a run beside it alone, so somebody "
+                f"{path} leads to {target}: a pointer that `promote` made leads to a run beside it alone, so somebody "
                 "changed it. Remove it, and promote the run that should be in use"
             )
-        return told
+        return target
 
     @property
     def rejected(self) -> frozenset[str]:
         """Runs that were rolled back; no rule promotes them again."""
-        return frozenset(self._kept()["rejected"])
+        return frozenset(self._record()["rejected"])
 
     @property
     def practice_since(self) -> date | None:
         """The date on which the run in use did worse than practice, which serves since; None where a run is in use."""
-        since = self._kept().get("practice_since")
+        since = self._record().get("practice_since")
         return None if since is None or self.now() is not None else date.fromisoformat(since)
 
     def withdraw(self, day: date) -> None:
         """Let practice serve, and reject the run in use: it did worse than practice on ``day``."""
         with one_at_a_time(self.runs):
-            kept, now = self._kept(), self.now()
+            record, now = self._record(), self.now()
             if now is None:
                 return
-            # noted first: killed in between, the run in use is rejected and still there, and the night is tried again
-            self._keep([], [*(r for r in kept["rejected"] if r != now), now], day)
+            # recorded first: killed in between, the run in use is rejected and in place, and the night is tried again
+            self._write_record([], [*(r for r in record["rejected"] if r != now), now], day)
             remove_file(self.runs / self.name)
             DISK.sync(self.runs)
 
@@ -115,10 +114,10 @@ class Alias:
         if not (self.runs / run / "report.json").is_file():
             raise CardError(f"{run}: no run of that name in {self.runs}")
         with one_at_a_time(self.runs):
-            kept = self._kept()
-            past = [r for r in self._past(kept) if r != run]
+            record = self._record()
+            past = [r for r in self._past(record) if r != run]
             # promoted by hand, a run that was rejected is trusted again
-            self._keep([*past, run], [r for r in kept["rejected"] if r != run])
+            self._write_record([*past, run], [r for r in record["rejected"] if r != run])
             self._point(run)
 
     def roll_back(self) -> str:
@@ -127,8 +126,8 @@ class Alias:
         Raises CardError if there is none, or it is gone.
         """
         with one_at_a_time(self.runs):
-            kept = self._kept()
-            past = self._past(kept)
+            record = self._record()
+            past = self._past(record)
             if len(past) < 2:
                 raise CardError(f"{self.runs / self.name}: no earlier run to go back to")
             *before, gone = past
@@ -136,12 +135,12 @@ class Alias:
                 raise CardError(f"{before[-1]}: the run before is gone from {self.runs}; promote another by name")
             # pointed first: killed in between, the history still ends with the run that was in use
             self._point(before[-1])
-            self._keep(before, [*(r for r in kept["rejected"] if r != gone), gone])
+            self._write_record(before, [*(r for r in record["rejected"] if r != gone), gone])
             return before[-1]
 
-    def _past(self, kept: Dump) -> list[str]:
-        """Runs in use so far, the present one last; what a kill between two writes left behind is cut off."""
-        now, past = self.now(), kept["history"]
+    def _past(self, record: Dump) -> list[str]:
+        """Runs in use so far, the present one last, without an entry that a kill between two writes left behind."""
+        now, past = self.now(), record["history"]
         if now is None:
             return []
         return past[: past.index(now) + 1] if now in past else [now]
@@ -150,17 +149,19 @@ class Alias:
     def _file(self) -> Path:
         return _history_of(self.runs / self.name)
 
-    def _kept(self) -> Dump:
+    def _record(self) -> Dump:
         if not is_pointer(self.runs / self.name):
             return {"history": [], "rejected": []}
         return json.loads(self._file.read_text(encoding="utf-8"))
 
-    def _keep(self, history: Sequence[str], rejected: Sequence[str], practice_since: date | None = None) -> None:
-        told: Dump = {"schema_version": 1, "history": list(history), "rejected": list(rejected)}
+    def _write_record(
+        self, history: Sequence[str], rejected: Sequence[str], practice_since: date | None = None
+    ) -> None:
+        record: Dump = {"schema_version": 1, "history": list(history), "rejected": list(rejected)}
         if practice_since is not None:
-            told["practice_since"] = practice_since.isoformat()
+            record["practice_since"] = practice_since.isoformat()
         with whole_file(self._file) as fresh:
-            write_file(fresh, json_text(told))
+            write_file(fresh, json_text(record))
 
     def _point(self, run: str) -> None:
         fresh = self.runs / f".{self.name}.new"
@@ -181,13 +182,13 @@ def _history_of(pointer: Path) -> Path:
 
 def is_pointer(path: Path) -> bool:
     """Whether a path among the runs is a pointer that was made here: its history is written before it points."""
-    # whoever may put a link in the place of a run may write a history beside it
+    # anyone who can put a link in the place of a run can write a history beside it too
     # a name longer than a file system allows is no pointer's, and no error
     return not names_run(path.name) and os.path.isfile(_history_of(path))  # noqa: PTH113
 
 
 def practice_serves(runs: Path, name: str) -> date | None:
-    """Since when practice serves in place of a run in use; None where it does not, or the name is of no pointer."""
+    """Date since which practice serves in place of a run; None where it does not, or the name is of no pointer."""
     if not name or Path(name).name != name or not is_pointer(runs / name):
         return None
     return Alias(runs, name).practice_since
@@ -206,16 +207,16 @@ def redirected(runs: Path) -> str | None:
 
 
 def _target(path: Path) -> str | None:
-    """What a pointer says, whatever that is; None where there is none."""
+    """Content of a pointer, unchecked; None where there is none."""
     if path.is_symlink():
         return str(path.readlink())
     return path.read_text(encoding="utf-8").strip() if path.is_file() else None
 
 
 def play_of(folder: Path) -> Play:
-    """Who meets the policy of a run: by its file, or everybody."""
-    told = json.loads((folder / "policy.json").read_text(encoding="utf-8")).get("play")
-    return {"id": folder.name, "share": 1.0} if told is None else {"id": told["id"], "share": told["share"]}
+    """Share of the people who meet the policy of a run: by its file, or all."""
+    play = json.loads((folder / "policy.json").read_text(encoding="utf-8")).get("play")
+    return {"id": folder.name, "share": 1.0} if play is None else {"id": play["id"], "share": play["share"]}
 
 
 def side_of(folder: Path) -> TableSide | GainsSide:
@@ -224,15 +225,15 @@ def side_of(folder: Path) -> TableSide | GainsSide:
     if isinstance(stored, StoredDecisions) and isinstance(data := report.dataset, DeclaredTables):
         return TableSide(report, data, stored.policy, stored.tied)
     if isinstance(stored, StoredObserved) and isinstance(data := report.dataset, DeclaredTables):
-        at, shown = {"live_states": list(stored.labels["states"])}, stored.shown_at
-        return TableSide(report, data.model_copy(update=at), shown.policy, shown.tied)
+        states, shown = {"live_states": list(stored.labels["states"])}, stored.shown_at
+        return TableSide(report, data.model_copy(update=states), shown.policy, shown.tied)
     view = read_view(report, folder)
     assert isinstance(view, Gains)
     return GainsSide(report, view)
 
 
 def compared(a: Path, b: Path) -> Comparison:
-    """What changed from the run in folder ``a`` to that in ``b``.
+    """Changes from the run in folder ``a`` to that in ``b``.
 
     Raises CardError if they cannot be laid side by side.
     """
@@ -244,9 +245,9 @@ def compared(a: Path, b: Path) -> Comparison:
 
 @dataclass(frozen=True)
 class Drift:
-    """How the people of a night fared under the run that was in use, beside those under practice.
+    """Result of a night's comparison of people under the run in use with those under practice.
 
-    ``play``: id of the policy that they met; None: nobody met one, or everybody.
+    ``play``: id of the policy that they met; None: none of them met one, or all.
     ``called``: whether it did worse, by the rule.
     ``window``: how many nights the next runs hold; None: all.
     """
@@ -287,7 +288,7 @@ def consider(
         except (CardError, OSError):
             held = [f"it cannot be compared with {before}, the run in use"]
     if rule is None or before == run:
-        return _said(pointer, before, False, [], changes)
+        return _promotion(pointer, before, False, [], changes)
     held += [] if drift is None else _worse_than_practice(drift, pointer.practice_since)
     held += reasons_to_hold(rule, status, verdict, changes)
     if run in pointer.rejected:
@@ -298,11 +299,11 @@ def consider(
             # before it is in use
             accepted = sign(f'[promote] accept = "{rule.accept}"', sentence(verdict))
         pointer.promote(run)
-    return _said(pointer, before, not held, held, changes, accepted)
+    return _promotion(pointer, before, not held, held, changes, accepted)
 
 
 def _worse_than_practice(drift: Drift, since: date | None) -> list[str]:
-    """Why no run is promoted after a night on which the run in use did worse than practice."""
+    """Reasons to promote no run after a night on which the run in use did worse than practice."""
     since = since or (drift.day if drift.called else None)
     if since is None:
         return []
@@ -343,8 +344,8 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
     # under noise every gain moves, so how far they moved together is what the rule limits
     moved = None if changes.gains is None else changes.gains.change
     if changes.gains is not None and rule.most_changed is not None and (moved is None or moved > rule.most_changed):
-        told = "from nothing" if moved is None else f"by {percent(moved)} of their norm"
-        held.append(f"its gains moved {told}, the rule allows {percent(rule.most_changed)}")
+        distance = "from nothing" if moved is None else f"by {percent(moved)} of their norm"
+        held.append(f"its gains moved {distance}, the rule allows {percent(rule.most_changed)}")
     if (cells := changes.cells) is not None:
         old, new = changes.abstain_share or [0.0, 0.0]
         if rule.most_changed is not None and cells.share > rule.most_changed:
@@ -354,7 +355,7 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
     return held
 
 
-def _said(
+def _promotion(
     pointer: Alias,
     before: str | None,
     promoted: bool,
@@ -383,13 +384,13 @@ PRACTICE = "keep current practice: this person does not meet the policy"
 
 
 def shared(files: PolicyFiles, share: float) -> PolicyFiles:
-    """The files of a policy that says who meets it."""
-    told = hashlib.sha256(canonical([files.labels, files.digest]).encode()).hexdigest()[:16]
-    return replace(files, labels={**files.labels, "play": {"id": told, "share": share, "rule": RULE}})
+    """The files of a policy, with the share of people who meet it."""
+    policy_id = hashlib.sha256(canonical([files.labels, files.digest]).encode()).hexdigest()[:16]
+    return replace(files, labels={**files.labels, "play": {"id": policy_id, "share": share, "rule": RULE}})
 
 
 def play_in_use(s: Setting, home: Home) -> Play | None:
-    """Who meets the run in use; None where the recipe compares nothing, or no run is in use."""
+    """Share of people who meet the run in use; None where the recipe compares nothing, or no run is in use."""
     if s.recipe.nightly is None or s.recipe.nightly.drift is None or s.recipe.promote is None:
         return None
     run = Alias(home.runs, s.recipe.promote.pointer).now()

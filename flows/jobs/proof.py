@@ -1,4 +1,4 @@
-"""What proves a run: its certificate recomputed, its files vouched for by the ledger, and all of them made again."""
+"""Verification of a run: recompute its certificate, compare its files with the ledger, and make them again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIGNED = "that entry is signed by a key that is trusted"
 
 @dataclass(frozen=True)
 class Proof:
-    """What verifying a run came to."""
+    """Result of verifying a run."""
 
     run: str
     ok: bool
@@ -44,49 +44,52 @@ def verify_run_job(
     *,
     own: bool = True,
 ) -> Proof:
-    """Verify a run; what lacks its evidence, ledger or card, stays unchecked and is said to.
+    """Verify a run; a check that lacks its ledger or card is reported as not done.
 
-    ``card``: of the dataset, from the verifier's own hands; None: nothing is made again.
+    ``card``: of the dataset, supplied by the verifier; None: nothing is made again.
     ``trusted``: public keys one of which must have signed the run's entry; without any, those that the ledger
     registers.
     Raises CardError if there is no readable certificate.
     """
     try:
         proof = read_certificate(folder)
-        held = _held(entries, proof["dataset"], folder)
-        known = None if held is None else _vouched(held, proof, folder, trusted, own)
-        checks = verify_run(folder, held, None if known is None else known.older(publication.maker()))
+        chain = _chain(entries, proof["dataset"], folder)
+        record = None if chain is None else _vouched(chain, proof, folder, trusted, own)
+        checks = verify_run(folder, chain, None if record is None else record.older(publication.maker()))
         if checks[0].ok is not False:
-            checks += _vouching(folder, proof, known, card, strict=bool(trusted))
+            checks += _publication_checks(folder, proof, record, card, strict=bool(trusted))
     except (ValueError, LookupError, TypeError, AttributeError) as e:
-        told = str(e) if isinstance(e, ValueError) else f"its files make no sense ({type(e).__name__})"
-        raise CardError(f"{folder.name}: {told}") from None
+        reason = str(e) if isinstance(e, ValueError) else f"its files make no sense ({type(e).__name__})"
+        raise CardError(f"{folder.name}: {reason}") from None
     wrong = next((c for c in checks if c.ok is False), None)
     problem = None if wrong is None else f"{wrong.what}: {wrong.found}"
     vouched = any(c.what == _VOUCHED and c.ok for c in checks)
     return Proof(folder.name, wrong is None, problem, vouched, checks)
 
 
-def _held(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | None:
+def _chain(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | None:
     """The ledger that charged the run, or published one of its name; None where none is at hand, or another one is."""
     try:
-        found = entries()
+        charged = entries()
     except NoLedgerError:
         return None
-    return found if publication.publications(found, folder.name) or any(e.lineage == dataset for e in found) else None
+    of_run = publication.publications(charged, folder.name) or any(e.lineage == dataset for e in charged)
+    return charged if of_run else None
 
 
-def _commit(held: Sequence[Entry], proof: Body) -> Entry | None:
-    said = proof["ledger"]
-    return None if said is None else next((e for e in held if (e.seq, e.hash) == (said["entry"], said["hash"])), None)
+def _commit(chain: Sequence[Entry], proof: Body) -> Entry | None:
+    stated = proof["ledger"]
+    if stated is None:
+        return None
+    return next((e for e in chain if (e.seq, e.hash) == (stated["entry"], stated["hash"])), None)
 
 
 @dataclass(frozen=True)
 class Vouched:
-    """What the ledger holds of a run.
+    """The ledger's entries on a run.
 
     ``publication``: its PUBLISH entry; ``changed``, ``unsigned``: where that names other files, and what is wrong with
-    its signature.  ``own``: whether the ledger is that of the home, and no file that somebody gave.
+    its signature.  ``own``: whether the ledger is the home's, and not an exported file.
     """
 
     entries: Sequence[Entry]
@@ -98,71 +101,71 @@ class Vouched:
     own: bool = False
 
     @property
-    def said(self) -> Body:
+    def body(self) -> Body:
         """The body of PUBLISH; empty where there is none."""
         return {} if self.publication is None else self.publication.body
 
     def older(self, now: Mapping[str, str]) -> str | None:
-        """That another version made these very files, in words; None where no trusted key vouches for them."""
+        """Note that another version made these files; None where it did not, or no trusted key vouches for them."""
         sound = self.publication is not None and self.changed is None and self.unsigned is None
-        return publication.older_version(self.said["made_by"], now) if sound else None
+        return publication.older_version(self.body["made_by"], now) if sound else None
 
 
-def _vouched(held: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str], own: bool) -> Vouched:
-    commit, files = _commit(held, proof), publication.file_digests(folder)
-    intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
-    published = _published(held, folder, files)
+def _vouched(chain: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str], own: bool) -> Vouched:
+    commit, files = _commit(chain, proof), publication.file_digests(folder)
+    intent = None if commit is None else next((e for e in chain if e.seq == commit.body.get("intent")), None)
+    published = _published(chain, folder, files)
     if published is None:
-        return Vouched(held, intent, commit, own=own)
-    keys = trusted or frozenset(publication.registered_keys([e for e in held if e.seq < published.seq]))
+        return Vouched(chain, intent, commit, own=own)
+    keys = trusted or frozenset(publication.registered_keys([e for e in chain if e.seq < published.seq]))
     changed, unsigned = _problem(published, folder, files), publication.signature_problem(published, keys)
-    return Vouched(held, intent, commit, published, changed, unsigned, own)
+    return Vouched(chain, intent, commit, published, changed, unsigned, own)
 
 
-def _vouching(
-    folder: Path, proof: Body, known: Vouched | None, card: AnyCard | None, *, strict: bool
+def _publication_checks(
+    folder: Path, proof: Body, record: Vouched | None, card: AnyCard | None, *, strict: bool
 ) -> Iterator[Check]:
-    # what makes a run again is most of the house, and few ask
+    # making a run again loads most modules, and is rare
     from flows.jobs.made_again import made_again
     from flows.jobs.playing import is_played, played_again
 
     if card is not None and card.name != proof["dataset"]:
         yield Check("the run is of this card's dataset", False, f"it is of {proof['dataset']}, the card of {card.name}")
         return
-    if known is None:
+    if record is None:
         yield Check(_VOUCHED, False if strict else None, _NO_LEDGER)
         return
-    if known.publication is None:
-        old = publication.was_unvouched(known.entries, known.commit)
-        found = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
-        yield Check(_VOUCHED, None if old and not strict else False, found if old else _UNKNOWN)
+    if record.publication is None:
+        unvouched = publication.was_unvouched(record.entries, record.commit)
+        reason = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
+        yield Check(_VOUCHED, None if unvouched and not strict else False, reason if unvouched else _UNKNOWN)
     else:
-        yield Check(_VOUCHED, known.changed is None, known.changed or "")
-        yield Check(_SIGNED, known.unsigned is None, known.unsigned or "")
+        yield Check(_VOUCHED, record.changed is None, record.changed or "")
+        yield Check(_SIGNED, record.unsigned is None, record.unsigned or "")
     if is_played(folder):
-        yield from played_again(folder, known)
+        yield from played_again(folder, record)
     elif card is None:
         yield Check("the files, made again", None, "name the card with --card")
     else:
-        yield from made_again(folder, card, known)
+        yield from made_again(folder, card, record)
 
 
-def _published(held: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
+def _published(chain: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
     """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
     names = folder.name, _name(folder)
-    return next((e for n in names if (e := publication.publication_of(held, n, files)) is not None), None)
+    return next((e for n in names if (e := publication.publication_of(chain, n, files)) is not None), None)
 
 
 def _problem(published: Entry, folder: Path, files: Mapping[str, str]) -> str | None:
-    """Where a folder is not what its entry vouches for; another run in its place is called by its name."""
-    wrong, run, said = publication.files_problem(published, files), published.body["run"], _name(folder)
-    return wrong if wrong is None or said == run else f"it holds {said}, not {run}"
+    """The first difference of a folder from its entry, or None; another run in its place is called by its name."""
+    wrong, run, claimed = publication.files_problem(published, files), published.body["run"], _name(folder)
+    return wrong if wrong is None or claimed == run else f"it holds {claimed}, not {run}"
 
 
 def _name(folder: Path) -> str:
-    """The run that the folder says it is, whatever the folder is called by now."""
-    told: Any = read_json(folder, "report.json").get("run")
-    return told if isinstance(told, str) else folder.name
+    """Name of the run in its report, which differs from the folder's after a renaming."""
+    name: Any = read_json(folder, "report.json").get("run")
+    return name if isinstance(name, str) else folder.name
 
 
 def require_verified(folder: Path, entries: Entries, card: AnyCard | None = None) -> Proof:
@@ -180,8 +183,8 @@ def require_verified(folder: Path, entries: Entries, card: AnyCard | None = None
         raise BudgetError(
             f"{folder.name}: no ledger at hand knows this run; a real dataset has its own: name its card with --card"
         )
-    if (said := _name(folder)) != folder.name:
-        raise BudgetError(f"{folder.name} holds the files of {said}, under another name; nothing was done")
+    if (claimed := _name(folder)) != folder.name:
+        raise BudgetError(f"{folder.name} holds the files of {claimed}, under another name; nothing was done")
     return proof
 
 
@@ -193,14 +196,14 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
     """
     try:
         proof = read_certificate(folder)
-        held = _held(entries, proof["dataset"], folder)
+        chain = _chain(entries, proof["dataset"], folder)
         files = publication.file_digests(folder)
-        published = None if held is None else _published(held, folder, files)
+        published = None if chain is None else _published(chain, folder, files)
         if published is not None:
             problem = _problem(published, folder, files)
         elif card is not None and card.name != proof["dataset"]:
             problem = f"it is of {proof['dataset']}, the card of {card.name}"
-        elif held is not None and not publication.was_unvouched(held, _commit(held, proof)):
+        elif chain is not None and not publication.was_unvouched(chain, _commit(chain, proof)):
             problem = _UNKNOWN
         else:
             stated = {file_of(kind): digest for kind, digest in proof["sha256"].items()}
@@ -212,19 +215,17 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
         raise BudgetError(f"{folder.name}: {problem}. `reticent run` its recipe again publishes it anew, at no cost")
 
 
-def draw_pages(folder: Path, said: Report, view: PolicyView, entries: Entries) -> None:
-    """Draw the pages of a run again; those that the ledger vouches for stand, and no others take their place.
+def draw_pages(folder: Path, report: Report, view: PolicyView, entries: Entries) -> None:
+    """Draw the pages of a run again, but replace none that the ledger vouches for.
 
-    Raises BudgetError if this version would draw others; what stands in the folder stays as it is.
+    Raises BudgetError if this version would draw others; the folder stays as it is.
     """
-    held = _held(entries, said.dataset.name, folder)
-    published = (
-        [] if held is None else publication.publications(held, folder.name) or publication.publications(held, said.run)
-    )
+    chain = _chain(entries, report.dataset.name, folder) or ()
+    published = publication.publications(chain, folder.name) or publication.publications(chain, report.run)
     files = publication.file_digests(folder)
     if any(e.body["files"] == files for e in published):
         return
-    pages = dict(zip(PAGES, drawn_pages(said, view), strict=True))
+    pages = dict(zip(PAGES, drawn_pages(report, view), strict=True))
     drawn = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in pages.items()}
     if published and not any(drawn.items() <= e.body["files"].items() for e in published):
         raise BudgetError(

@@ -1,4 +1,4 @@
-"""A card's lineage: its ledger, its registration, the key of its host, recipes that were chosen before any answer."""
+"""A card's lineage: its ledger, its registration, the key of its host, recipes that were chosen before any result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ledger_for(card: AnyCard, home: Home) -> Ledger:
     return ledger
 
 
-def known_to_runs(lineage: str, ledger: Ledger, runs: Path) -> None:
+def refuse_forgotten_runs(lineage: str, ledger: Ledger, runs: Path) -> None:
     """Refuse a ledger that lacks an entry which a run's certificate names: store and ledger are both an old copy.
 
     Raises BudgetError if so: what was released since would be drawn again for nothing.
@@ -58,18 +58,18 @@ def known_to_runs(lineage: str, ledger: Ledger, runs: Path) -> None:
 
 def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:
     """The latest snapshot, ingested under this very card."""
-    found = latest(home.store, card.name)
-    if found is None:
+    snapshot = latest(home.store, card.name)
+    if snapshot is None:
         raise CardError(f"{card.name}: no snapshot in {home.root}; run `reticent ingest` on its card first")
-    if found.kind != card.kind:
+    if snapshot.kind != card.kind:
         raise CardError(
-            f"{card.name}: snapshot {found.number} was ingested as {found.kind}, the card now says {card.kind}; "
+            f"{card.name}: snapshot {snapshot.number} was ingested as {snapshot.kind}, the card now says {card.kind}; "
             "the kind of a dataset never changes"
         )
-    if found.domain_hash != card.domain_hash():
-        raise CardError(f"{card.name}: snapshot {found.number} was ingested under another domain; ingest again")
-    check_source(found, card)
-    return found
+    if snapshot.domain_hash != card.domain_hash():
+        raise CardError(f"{card.name}: snapshot {snapshot.number} was ingested under another domain; ingest again")
+    check_source(snapshot, card)
+    return snapshot
 
 
 def register_job(
@@ -82,10 +82,10 @@ def register_job(
     """Create the lineage in its ledger.
 
     Returns its account, the number of the ``entry`` that was written (None: unchanged), and the public key of this
-    host's operator: whoever keeps it elsewhere can check what the ledger vouches for.
+    host's operator: kept elsewhere, it checks later what the ledger vouches for.
     Raises CardError if the card is wrong, or differs from its registration.
     """
-    # a plan certifies nothing
+    # loaded here: a plan needs no certificate
     from pipeline.ledger.certificate import draft_of
 
     card = card_at(card, home.shelf)
@@ -96,9 +96,9 @@ def register_job(
     entry = ledger.register(card, amend=amend)
     if (look := draft_of(card, ledger.inspections(card.name))) is not None:
         ledger.note(card.name, "INSPECT", look)
-    key = introduced(card.name, ledger, home)
+    key = introduce_key(card.name, ledger, home)
     for recipe in recipes:
-        _name_recipe(recipe, card.name, ledger, home)
+        _register_recipe(recipe, card.name, ledger, home)
     account = ledger.account(card.name)
     return {
         "dataset": card.name,
@@ -114,8 +114,8 @@ def register_job(
     }
 
 
-def _name_recipe(recipe: str, lineage: str, ledger: Ledger, home: Home) -> None:
-    """Let the ledger know a recipe before its answers."""
+def _register_recipe(recipe: str, lineage: str, ledger: Ledger, home: Home) -> None:
+    """Record a recipe in the ledger before its results are known."""
     from flows.config.setting import setting
     from pipeline.learners.terms import recipe_identity
     from pipeline.ledger.looks import RECIPE, REGISTERED
@@ -123,13 +123,13 @@ def _name_recipe(recipe: str, lineage: str, ledger: Ledger, home: Home) -> None:
     s = setting(recipe, home)
     if s.card.name != lineage:
         raise CardError(f"{s.recipe.path.name}: is a recipe of {s.card.name}, not of {lineage}; name one of its own")
-    told = {RECIPE: recipe_identity(s.card, s.terms), "named": s.recipe.recipe.name}
-    if not any(e.kind == REGISTERED and e.body[RECIPE] == told[RECIPE] for e in ledger.entries(lineage)):
-        ledger.note(lineage, REGISTERED, told)
+    body = {RECIPE: recipe_identity(s.card, s.terms), "named": s.recipe.recipe.name}
+    if not any(e.kind == REGISTERED and e.body[RECIPE] == body[RECIPE] for e in ledger.entries(lineage)):
+        ledger.note(lineage, REGISTERED, body)
 
 
-def introduced(lineage: str, ledger: Ledger, home: Home) -> OperatorKey:
-    """The key of this host, which the ledger knows."""
+def introduce_key(lineage: str, ledger: Ledger, home: Home) -> OperatorKey:
+    """The key of this host, recorded in the ledger if it is new."""
     key = operator_key(home.store)
     if key.public not in registered_keys(ledger.entries()):
         ledger.note(lineage, "KEY", key_body(key))

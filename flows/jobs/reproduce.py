@@ -11,13 +11,14 @@ from pathlib import Path
 from flows.config.home import ALONE, Home, Work, environment, paper_studies
 from flows.config.study_recipes import load_study
 from pipeline.declaration.lineage import CATALOG_VARIABLE
+from pipeline.facts.promise import Dump
 from pipeline.files import json_text, write_folder
-from pipeline.online.cells import Kept, band, curve_points, gathered_rows, kept_of, measure_cells, printed
+from pipeline.online.cells import band, count_measured, curve_points, gathered_rows, measure_cells, printed
 from pipeline.online.study import Judged, Study, bar_of, needed_table
 from reports.studies.study_page import StudyPage, draw_study, figure_files, overview, study_page, table_files
 
 
-def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = False) -> Kept:
+def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = False) -> Dump:
     """A shipped study of a paper, in ``<home>/studies/NAME``; ``all``: every one, and a page over them.
 
     Returns as :func:`study_job`; of ``all`` the rows and claims of every study, and the seconds that it took.
@@ -35,10 +36,10 @@ def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = Fal
     }
     more = [file for m in measured for file in m.result["files"]]
     page = overview([(m.study, m.claims) for m in measured])
-    return work.step("report")(_publish, _root(home) / "all", page, result, {}, more)
+    return work.step("report")(_publish, home.root / "studies" / "all", page, result, {}, more)
 
 
-def study_job(path: Path, home: Home, work: Work = ALONE, *, full: bool = False) -> Kept:
+def study_job(path: Path, home: Home, work: Work = ALONE, *, full: bool = False) -> Dump:
     """A study measured, in ``<home>/studies/NAME``; runs measured before are found again.
 
     Returns ``name, rows, claims, files`` (design §5.5); where suboptimality is measured beside uniform choice,
@@ -49,28 +50,24 @@ def study_job(path: Path, home: Home, work: Work = ALONE, *, full: bool = False)
 
 @dataclass(frozen=True)
 class _Measured:
-    """A study that was measured: what it answers, and how many of its cells were kept from before."""
+    """A measured study: its result, and how many of its cells were asked and kept from before."""
 
     study: Study
     claims: Sequence[Judged]
-    result: Kept
+    result: Dump
     asked: int
     kept: int
 
 
-def _root(home: Home) -> Path:
-    return home.root / "studies"
-
-
 def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
-    study, place = load_study(path), _root(home) / "cells"
+    study, studies = load_study(path), home.root / "studies"
     cells, name = study.listed(full), study.study.name
-    kept = kept_of(cells, place)
+    kept = count_measured(cells, studies / "cells")
     work.say(f"{name}: {len(cells):,} cells, {kept:,} kept from before; simulation, not private")
-    # worlds' files are looked for there, by the processes that measure too
+    # the processes that measure find worlds' files there too
     with nullcontext() if home.shelf is None else environment(CATALOG_VARIABLE, str(home.shelf.resolve())):
-        found = work.step("measure")(measure_cells, cells, place, work.progress)
-    rows = gathered_rows(cells, found, study.study.metric)
+        outcomes = work.step("measure")(measure_cells, cells, studies / "cells", work.progress)
+    rows = gathered_rows(cells, outcomes, study.study.metric)
     claims, bar = study.judged(rows), bar_of(rows)
     table = [printed(row) for row in rows]
     if bar is not None:
@@ -79,14 +76,14 @@ def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
     if bar is not None:
         result |= {"needed": needed_table(rows, bar), "bar": bar}
 
-    def report() -> Kept:
+    def report() -> Dump:
         parquet, csv = table_files(table)
         svg, png = figure_files(draw_study(study, rows))
         written = {"table.csv": csv, "table.parquet": parquet, "figure.svg": svg, "figure.png": png}
         if points := curve_points(rows):
             written["curves.parquet"] = table_files(points)[0]
         recipe = study.model_dump(mode="json", exclude_defaults=True) | {"measured": "full" if full else "default"}
-        return _publish(_root(home) / name, study_page(study, rows, claims), result, written, recipe=recipe)
+        return _publish(studies / name, study_page(study, rows, claims), result, written, recipe=recipe)
 
     return _Measured(study, claims, work.step("report")(report), len(cells), kept)
 
@@ -94,14 +91,14 @@ def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
 def _publish(
     final: Path,
     page: StudyPage,
-    result: Kept,
+    result: Dump,
     more_files: Mapping[str, str | bytes],
     more: Sequence[str] = (),
-    recipe: Kept | None = None,
-) -> Kept:
+    recipe: Dump | None = None,
+) -> Dump:
     """Write the folder of a study, whole or not at all; what ``--json`` prints."""
     written = {"page.html": page.html, "page.md": page.markdown, **more_files}
-    told = result | {"files": [*(str(final / file) for file in sorted([*written, "result.json"])), *more]}
-    said = {"schema_version": 1} | ({} if recipe is None else {"recipe": recipe})
-    write_folder(final, {**written, "result.json": json_text(said | told)})
-    return told
+    answer = result | {"files": [*(str(final / file) for file in sorted([*written, "result.json"])), *more]}
+    header = {"schema_version": 1} | ({} if recipe is None else {"recipe": recipe})
+    write_folder(final, {**written, "result.json": json_text(header | answer)})
+    return answer

@@ -1,6 +1,6 @@
-"""Each job once.  ``job(..., work)``: in the shell ``work.step`` calls the function, in a flow it is a Prefect task.
+"""The job of ``run``.  ``job(..., work)``: in the shell ``work.step`` calls the function, in a flow a Prefect task.
 
-No job knows Prefect or the screen: what it says goes through ``work.say``, what it yields dumps to JSON.
+No job knows Prefect or the screen: messages go through ``work.say``, and results dump to JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flows.config.home import ALONE, Home, Work
 from flows.config.recipe import Recipe
 from flows.config.setting import night_of, setting, standing_counter, standing_run
 from flows.jobs.promotion import play_in_use
-from flows.jobs.registration import introduced, known_to_runs, ledger_for, newest_snapshot, register_job
+from flows.jobs.registration import introduce_key, ledger_for, newest_snapshot, refuse_forgotten_runs, register_job
 from pipeline.declaration.card import AnyCard, Card, CardError, task_of
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.facts.answers import Left, RunAnswer
@@ -51,9 +51,9 @@ from reports.run.answer import verdict_of
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """Which release is asked for.
+    """A request for one release.
 
-    ``due``: the date of the recipe's calendar that it is released for (ISO); empty where somebody asked by hand.
+    ``due``: the date of the recipe's calendar that it is released for (ISO); empty where it was asked by hand.
     """
 
     edition: int
@@ -66,7 +66,7 @@ def run_recipe(
     work: Work = ALONE,
     noise: NoiseSource | None = None,
     day: date | None = None,
-    asked: ReleaseRequest | None = None,
+    request: ReleaseRequest | None = None,
     *,
     scheduled: bool = False,
 ) -> RunAnswer:
@@ -77,7 +77,7 @@ def run_recipe(
     ``noise``: none: what the recipe asks for.
     ``day``: date of the counter's leaf, default today (UTC).  What was ingested since the last one is then the
     operator's to know.
-    ``asked``: which edition is released; None: the newest.
+    ``request``: the edition to release; None: the newest.
     Raises CardError if recipe, card and log do not fit each other.
     Raises BudgetError if the ledger refuses the charge, or a store does not fit its ledger.
     """
@@ -85,22 +85,22 @@ def run_recipe(
     source = noise or s.recipe.terms.noise()
     plan = s.plan
     plan.admit(source)
-    ledger, asks = ledger_for(s.card, home), recipe_identity(s.card, s.terms)
-    known_to_runs(s.card.name, ledger, home.runs)
-    # before the COMMIT: what was committed after the first key and has no PUBLISH entry was not published so
-    introduced(s.card.name, ledger, home)
+    ledger, identity = ledger_for(s.card, home), recipe_identity(s.card, s.terms)
+    refuse_forgotten_runs(s.card.name, ledger, home.runs)
+    # before the COMMIT: a run committed after the first key without a PUBLISH entry was not published so
+    introduce_key(s.card.name, ledger, home)
     number: int | None = None
     if s.recipe.nightly is None:
-        asked = asked or ReleaseRequest(newest_snapshot(s.card, home).number)
-        number, due = asked.edition, asked.due
+        request = request or ReleaseRequest(newest_snapshot(s.card, home).number)
+        number, due = request.edition, request.due
         guarded = standing_run(s, number, ledger.entries())
         plan = guarded.plan
         work.say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
         curated = work.step("release")(
-            release_once, s.card, number, plan, ledger, home.store, source, home.resources, due, guarded.gate, asks
+            release_once, s.card, number, plan, ledger, home.store, source, home.resources, due, guarded.gate, identity
         )
     else:
-        if asked is not None:
+        if request is not None:
             raise CardError(f"{s.recipe.path.name}: [nightly] counts all editions so far; take --edition out")
         work.say(f"releasing {plan.what} of all nights so far of {s.card.name}")
         from pipeline.transaction.continual_step import append_step
@@ -108,25 +108,25 @@ def run_recipe(
         counter = standing_counter(s, ledger.entries(), play_in_use(s, home))
         plan = standing_run(s, None, ledger.entries()).plan
         night = work.step("release")(
-            append_step, counter, ledger, home.store, source, night_of(day), scheduled=scheduled, recipe=asks
+            append_step, counter, ledger, home.store, source, night_of(day), scheduled=scheduled, recipe=identity
         )
         curated = night.curated
         work.say(night.said)
-    if found := str(curated.recovered):
-        work.say(found)
+    if recovery := str(curated.recovered):
+        work.say(recovery)
     if curated.replayed:
         work.say("this release is committed: replayed at no cost")
     if curated.stale:
         work.say("warning: the snapshot's bytes have changed since this release was drawn; the committed one stands")
-    made = Made(s.card, s.recipe, number, curated)
-    report = read_back(made, home, ledger)
+    run = Made(s.card, s.recipe, number, curated)
+    report = read_back(run, home, ledger)
     if report is None:
         work.say("planning on the release")
         learnt = work.step("plan")(plan.learn, curated.release)
-        report = work.step("report")(publish_run, made, home, learnt, ledger)
-    account, folder = ledger.account(s.card.name), home.runs / made.name
+        report = work.step("report")(publish_run, run, home, learnt, ledger)
+    account, folder = ledger.account(s.card.name), home.runs / run.name
     return RunAnswer(
-        run=made.name,
+        run=run.name,
         folder=str(folder),
         report=str(folder / PAGES[0]),
         replayed=curated.replayed,
@@ -155,34 +155,34 @@ def demo_job(recipe: str, home: Home, work: Work = ALONE) -> RunAnswer:
 
 
 def made_by(card: AnyCard, recipe: Recipe) -> dict[str, str]:
-    """What makes a run: :func:`~pipeline.ledger.publication.maker`, and the code and files that are its own."""
+    """The makers of a run: :func:`~pipeline.ledger.publication.maker`, and the run's own code and files."""
     return {**maker(), **_own_code(recipe), **_beside(card, recipe)}
 
 
 def _own_code(recipe: Recipe) -> dict[str, str]:
-    """Another text of an agent of your own may make another policy of the same release."""
+    """Digest of a plug-in agent: another text of it may make another policy of the same release."""
     agent = recipe.recipe.agent
     return {"agent": plugin_digest(agent)} if is_plugin(agent) else {}
 
 
 def _beside(card: AnyCard, recipe: Recipe) -> dict[str, str]:
-    """What a synthetic run tells beside its release: measured containment, how the log was made, its world's values."""
+    """Digest of what a synthetic run uses beside its release: measured containment, its log's record, its world."""
     if card.kind == "real":
         return {}
-    files, told = [card.folder / "containment.csv", record_of(card)], list[str]()
+    files, digests = [card.folder / "containment.csv", record_of(card)], list[str]()
     if (known := recipe.terms.known) is not None:
         from pipeline.worlds.catalog import WORLD_FILE, arrays_file
 
         world = known.world
         files += [card.folder / WORLD_FILE, arrays_file(world, card.folder)]
-        told = [plugin_digest(world)] if is_plugin(world) else []
-    told += [sha256_file(file) for file in files if file.is_file()]
-    return {"beside": hashlib.sha256("".join(told).encode()).hexdigest()[:16]}
+        digests = [plugin_digest(world)] if is_plugin(world) else []
+    digests += [sha256_file(file) for file in files if file.is_file()]
+    return {"beside": hashlib.sha256("".join(digests).encode()).hexdigest()[:16]}
 
 
 @dataclass(frozen=True)
 class Made:
-    """What is made of a release that is there: ``snapshot`` is that of the release, None for a night of a counter."""
+    """A run made of a release: ``snapshot`` is that of the release, None for a night of a counter."""
 
     card: AnyCard
     recipe: Recipe
@@ -195,13 +195,13 @@ class Made:
 
         A folder without private noise says so in its name.
         """
-        told = [self.curated.run_key, self.recipe.dump(), *_own_code(self.recipe).values()]
-        digest = hashlib.sha256(canonical(told).encode()).hexdigest()[:10]
+        identity = [self.curated.run_key, self.recipe.dump(), *_own_code(self.recipe).values()]
+        digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:10]
         private = self.curated.release.noise == "os"
         return f"{self.recipe.recipe.name}-{digest}" + ("" if private else "-simulation-not-private")
 
     def publication(self, entries: Sequence[Entry], folder: Path) -> Dump:
-        """What a PUBLISH entry says of its folder as it is now.
+        """Body of a PUBLISH entry for the folder as it is now.
 
         ``run_key``, ``commit``: of the release, and the entry that committed it (None: exact tables of made-up people).
         ``files``: sha256 by name, of every file of the folder.
@@ -221,32 +221,32 @@ class Made:
 
 
 def looks_of(entries: Sequence[Entry], lineage: str) -> list[Entry]:
-    """The INSPECT entries of a lineage, of which a certificate tells."""
+    """The INSPECT entries of a lineage, which a certificate lists."""
     return [e for e in entries if e.kind == "INSPECT" and e.lineage == lineage]
 
 
 def read_back(run: Made, home: Home, ledger: Ledger) -> Report | None:
-    """The report of a run as it stands; None where it has to be written: something would change, or was changed."""
+    """The report of a published run; None where it has to be written: something would change, or was changed."""
     name, entries = run.name, ledger.entries()
-    there, folder = publications(entries, name), home.runs / name
-    if not (run.curated.replayed and there and folder.is_dir()):
+    published, folder = publications(entries, name), home.runs / name
+    if not (run.curated.replayed and published and folder.is_dir()):
         return None
-    told = there[-1].body
+    body = published[-1].body
     now = run.publication(entries, folder)
-    looked = any(e.seq > told["seen"] for e in looks_of(entries, run.card.name))
-    if looked or any(told[key] != value for key, value in now.items() if key != "seen"):
+    inspected = any(e.seq > body["seen"] for e in looks_of(entries, run.card.name))
+    if inspected or any(body[key] != value for key, value in now.items() if key != "seen"):
         return None
-    # remarks of a recipe are no part of what it asks, and are copied all the same
-    if sha256_file(run.recipe.path) != told["files"]["recipe.toml"]:
+    # a recipe's comments change no query, but they are copied
+    if sha256_file(run.recipe.path) != body["files"]["recipe.toml"]:
         return None
-    # its pictures could not be drawn then: now they may
+    # its pictures could not be drawn before: now perhaps they can
     if NOT_DRAWN in (folder / "report.html").read_text(encoding="utf-8"):
         return None
     return read_report(folder)
 
 
 PAGES = ("report.html", "report.md")
-# ends of a value, whoever states it
+# ends of a value or a baseline
 _ENDS = ("lower", "upper", "estimate", "optimal_upper")
 _Ends = TypeVar("_Ends", ValueFacts, Baseline)
 
@@ -255,39 +255,39 @@ def publish_run(run: Made, home: Home, learnt: Learnt, ledger: Ledger) -> Report
     """Write release, policy, certificate and report, and have the ledger vouch for them (PUBLISH).
 
     They are byte-identical for one release, one recipe and as many looks at the data (INSPECT): the page says that
-    these happened, never what was seen.  A night of a counter names no snapshot: how many there were tells when the log
+    these happened, never what was seen.  A night of a counter names no snapshot, whose number would show when the log
     changed.
 
     Raises BudgetError if the stored release is not the committed one, or another release of that name is published
     already.
     """
     card, curated = run.card, run.curated
-    key, place, there = operator_key(home.store), home.store / card.name, home.runs / run.name
-    with one_at_a_time(place), whole_folder(there, over=True) as partial:
+    key, place, final = operator_key(home.store), home.store / card.name, home.runs / run.name
+    with one_at_a_time(place), whole_folder(final, over=True) as partial:
         entries = ledger.entries()
         for file in ("release.parquet", "release.json"):
             copy_file(curated.folder / file, partial / file)
         copied = sha256_file(partial / "release.parquet")
         if curated.commit is not None and copied != curated.commit.body["release_sha256"]:
             raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
-        _same_release(there, copied, curated)
+        _same_release(final, copied, curated)
         copy_file(run.recipe.path, partial / "recipe.toml")
-        made = _made_of(run, home)
-        report = compose(run, learnt, entries, partial, made)
-        told = run.publication(entries, partial)
-        if made is not None:
-            told["made"] = made.model_dump()
-        # before anybody can read it: what stands in `runs/` is vouched for
-        entry = ledger.publish(card.name, told, key)
+        record = _record_of(run, home)
+        report = compose(run, learnt, entries, partial, record)
+        body = run.publication(entries, partial)
+        if record is not None:
+            body["made"] = record.model_dump()
+        # before the folder appears in `runs/`: everything there is vouched for
+        entry = ledger.publish(card.name, body, key)
         if entry.seq > entries[-1].seq:
             remember_head(place, entry)
     return report
 
 
-def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, made: SimulatedLog | None) -> Report:
-    """Write all files of a run but release and recipe, of which they are made: publishing does it, and verifying.
+def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, record: SimulatedLog | None) -> Report:
+    """Write all files of a run but release and recipe, of which they are made; for publishing and for verifying.
 
-    Returns all that the run says.
+    Returns the run's report.
     """
     card, recipe, curated, name = run.card, run.recipe, run.curated, run.name
     looks, reserve = looks_of(entries, card.name), reserve_of(entries, card.name)
@@ -302,33 +302,33 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, m
         files = shared(files, recipe.play.share)
     digests = write_policy(files, folder)
     ask, release, gate = recipe.terms.ask(), curated.release, curated.gate
-    told = standing(learnt.facts(), card, made)
+    facts = standing(learnt.facts(), card, record)
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     truth = None
     if card.kind == "synthetic" and (known := recipe.terms.known) is not None:
         truth = learnt.truth(known.world, known.behaviour)
     data, promise = declared(card, run.snapshot), guarantee(card, release, ask.calibration, ask.written, gate)
-    hidden = _confounding(told.evaluation, card, entries)
+    hidden = _confounding(facts.evaluation, card, entries)
     report = Report(
         schema_version=1,
         run=name,
         recipe=recipe.recipe.name,
         agent=recipe.recipe.agent,
         dataset=data,
-        **present(made=made),
+        **present(made=record),
         guarantee=promise,
-        verdict=decide(told.evaluation, data, promise.rho, hidden, told.model_baselines.get("practice")),
-        **present(suboptimality=missing(told.best, told.value), evaluation=told.evaluation),
-        constants=told.constants,
-        value=told.value,
-        model_baselines=told.model_baselines,
-        **present(practice=told.practice),
+        verdict=decide(facts.evaluation, data, promise.rho, hidden, facts.model_baselines.get("practice")),
+        **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),
+        constants=facts.constants,
+        value=facts.value,
+        model_baselines=facts.model_baselines,
+        **present(practice=facts.practice),
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
         **present(gate=gate and GateFacts.model_validate(gate.facts()), counter=counter_facts(release)),
         ledger=_ledger_facts(card, curated),
-        **present(joint=told.joint, consistency=told.consistency, features=told.features, model=told.model),
-        policy=told.policy,
+        **present(joint=facts.joint, consistency=facts.consistency, features=facts.features, model=facts.model),
+        policy=facts.policy,
         assumptions=assumptions(card, looks, route_of(release, curated.intent), reserve),
         not_covered=list(NOT_COVERED),
         verify=[
@@ -344,7 +344,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, m
     return report
 
 
-def _confounding(found: Evaluated | None, card: AnyCard, entries: Sequence[Entry]) -> Confounding | None:
+def _confounding(evaluation: Evaluated | None, card: AnyCard, entries: Sequence[Entry]) -> Confounding | None:
     if not isinstance(card, Card):
         return None
     from pipeline.evaluation.confounding import confounding
@@ -353,7 +353,7 @@ def _confounding(found: Evaluated | None, card: AnyCard, entries: Sequence[Entry
     least, most = task_of(card).value_range(0)
     d, at_the_end = card.domain, card.pays_at_the_end
     return confounding(
-        found,
+        evaluation,
         horizon=d.horizon,
         course=d.horizon > 1 or card.unit.episodes_per_user > 1,
         alike=d.dynamics == "stationary",
@@ -371,19 +371,19 @@ def write_policy(files: PolicyFiles, folder: Path) -> dict[str, str]:
 
 
 def write_pages(report: Report, proof: Certificate, view: PolicyView, folder: Path) -> None:
-    """Write what a run says, its certificate and its pages."""
+    """Write a run's report, certificate and pages."""
     write_file(folder / "report.json", json_text(report.model_dump()))
     write_file(folder / "certificate.json", json_text(proof.model_dump()))
     for page, text in zip(PAGES, drawn_pages(report, view), strict=True):
         write_file(folder / page, text)
 
 
-def _same_release(there: Path, digest: str, curated: Curated) -> None:
+def _same_release(final: Path, digest: str, curated: Curated) -> None:
     """A folder is rendered anew only from the release that it holds; exact tables of a simulation may change."""
-    file = there / "release.parquet"
+    file = final / "release.parquet"
     if curated.commit is not None and file.is_file() and sha256_file(file) != digest:
         raise BudgetError(
-            f"{there}: holds another release than entry {curated.commit.seq} committed: it was published before an "
+            f"{final}: holds another release than entry {curated.commit.seq} committed: it was published before an "
             "older ledger and store were restored, or was edited. Restore the newest, or move the folder away; "
             "nothing was replaced"
         )
@@ -397,7 +397,7 @@ def drawn_pages(report: Report, view: PolicyView) -> tuple[str, str]:
 
 
 def _ledger_facts(card: AnyCard, curated: Curated) -> LedgerFacts | None:
-    """Where the lineage stood when this release was committed: the same on every rendering."""
+    """The lineage's budget when this release was committed: the same on every rendering."""
     if curated.commit is None:
         return None
     spent = Fraction(curated.commit.body["spent"])
@@ -414,65 +414,65 @@ def _ledger_facts(card: AnyCard, curated: Curated) -> LedgerFacts | None:
     )
 
 
-def standing(told: LearntFacts, card: AnyCard, made: SimulatedLog | None) -> LearntFacts:
-    """What was learnt, with the interval that stands first, and nothing beyond what an episode can pay."""
+def standing(facts: LearntFacts, card: AnyCard, record: SimulatedLog | None) -> LearntFacts:
+    """Learnt facts with the interval that the page shows first, cut to what an episode can pay."""
     most = card.reward.most(card.domain.states.ends) if isinstance(card, Card) else None
-    value = _clipped(told.value, most)
-    baselines = {name: _clipped(b, most) for name, b in told.model_baselines.items()}
-    if (found := told.evaluation) is not None:
-        found = found.within(value.lower_trivial, value.upper_trivial)
+    value = _clipped(facts.value, most)
+    baselines = {name: _clipped(b, most) for name, b in facts.model_baselines.items()}
+    if (evaluation := facts.evaluation) is not None:
+        evaluation = evaluation.within(value.lower_trivial, value.upper_trivial)
         baselines["this policy"] = Baseline.model_validate({k: getattr(value, k) for k in _ENDS[:3]})
-        sure = found.certified(card.domain.markov if isinstance(card, Card) else "declared")
-        value = _evaluated(value, found, sure=sure)
-    elif told.contained is not None and value.status == "modelled" and _alike(told.contained, made):
-        value = _bound(value, told.contained)
-    return replace(told, value=value, model_baselines=baselines, evaluation=found)
+        measured = evaluation.certified(card.domain.markov if isinstance(card, Card) else "declared")
+        value = _evaluated(value, evaluation, certified=measured)
+    elif facts.contained is not None and value.status == "modelled" and _alike(facts.contained, record):
+        value = _bound(value, facts.contained)
+    return replace(facts, value=value, model_baselines=baselines, evaluation=evaluation)
 
 
-def _clipped(of: _Ends, most: float | None) -> _Ends:
-    if most is None or of.upper_trivial is None or of.upper_trivial <= most:
-        return of
-    ends = {k: min(x, most) for k in (*_ENDS, "upper_trivial") if (x := getattr(of, k, None)) is not None}
-    return _with(of, ends)
+def _clipped(value: _Ends, most: float | None) -> _Ends:
+    if most is None or value.upper_trivial is None or value.upper_trivial <= most:
+        return value
+    ends = {k: min(x, most) for k in (*_ENDS, "upper_trivial") if (x := getattr(value, k, None)) is not None}
+    return _with(value, ends)
 
 
-def _evaluated(of: ValueFacts, found: Evaluated, *, sure: bool) -> ValueFacts:
-    """As people who had no part in choosing the policy see it."""
-    told = asdict(found.value)
-    ends = {**told, "gap": told["upper"] - told["lower"], "lower_flag": None, "upper_flag": None}
+def _evaluated(value: ValueFacts, evaluation: Evaluated, *, certified: bool) -> ValueFacts:
+    """The value as held-out people measured it."""
+    measured = asdict(evaluation.value)
+    ends = {**measured, "gap": measured["upper"] - measured["lower"], "lower_flag": None, "upper_flag": None}
     assumes = [
         "the declared state holds everything that drives both what is done and what comes of it",
         "coverage: measured in simulated worlds, not a theorem"
-        if sure
-        else f"whoever judges is fresh, but {found.judged_before}"
-        if found.judged_before is not None
+        if certified
+        else f"whoever judges is fresh, but {evaluation.judged_before}"
+        if evaluation.judged_before is not None
         else "coverage: not measured for a log of this size, shape and budget"
-        if not found.cut
+        if not evaluation.cut
         else "the weights that were cut make no difference of this size",
-        *(said for said in of.assumes if said.startswith(("no episode pays", "the binned process"))),
+        *(line for line in value.assumes if line.startswith(("no episode pays", "the binned process"))),
     ]
-    return _with(of, {**ends, "status": "evaluated" if sure else "modelled", "assumes": assumes})
+    return _with(value, {**ends, "status": "evaluated" if certified else "modelled", "assumes": assumes})
 
 
-def _alike(measured: Contained, made: SimulatedLog | None) -> bool:
+def _alike(measured: Contained, record: SimulatedLog | None) -> bool:
     wanted = measured.world, measured.behaviour, measured.episodes
-    return made is not None and (made.world, made.behaviour, made.episodes) == wanted
+    return record is not None and (record.world, record.behaviour, record.episodes) == wanted
 
 
-def _bound(of: ValueFacts, measured: Contained) -> ValueFacts:
-    said = f"containment: measured, inside in {measured.inside} of {measured.draws} draws of this very setting"
-    assumes = [said if line == UNMEASURED else line for line in of.assumes]
-    return _with(of, {"status": "bound", "assumes": assumes})
+def _bound(value: ValueFacts, measured: Contained) -> ValueFacts:
+    measured_line = f"containment: measured, inside in {measured.inside} of {measured.draws} draws of this very setting"
+    assumes = [measured_line if line == UNMEASURED else line for line in value.assumes]
+    return _with(value, {"status": "bound", "assumes": assumes})
 
 
-def _with(of: _Ends, changes: Dump) -> _Ends:
-    return type(of).model_validate({**of.parts(), **changes})
+def _with(value: _Ends, changes: Dump) -> _Ends:
+    return type(value).model_validate({**value.parts(), **changes})
 
 
-def _made_of(run: Made, home: Home) -> SimulatedLog | None:
+def _record_of(run: Made, home: Home) -> SimulatedLog | None:
     """The record of the log that a run's snapshot was read from; None for any other log under the same card.
 
-    A record that cannot be read is none: nothing of it is told.
+    A record that cannot be read counts as none.
     """
     card, number = run.card, run.snapshot
     snapshot = None if number is None else find_snapshot(home.store, card.name, number)
@@ -480,9 +480,9 @@ def _made_of(run: Made, home: Home) -> SimulatedLog | None:
     if card.kind == "real" or snapshot is None or not file.is_file():
         return None
     try:
-        made = SimulatedLog.model_validate_json(file.read_bytes())
+        record = SimulatedLog.model_validate_json(file.read_bytes())
     except ValidationError:
         return None
     from pipeline.logs.sources import source_digest_of
 
-    return made if snapshot.source_digest == source_digest_of(made.sha256, card) else None
+    return record if snapshot.source_digest == source_digest_of(record.sha256, card) else None

@@ -30,7 +30,7 @@ _NAME = 63
 
 @dataclass(frozen=True)
 class LogOptions:
-    """Options of a simulated log; None where nothing was said.
+    """Options of a simulated log; None where not given.
 
     ``behaviour``: the logging policy: one of the world's own, or ``near-optimal-0.3`` and the like.
     ``horizon``: steps of an episode; the world's own where None.
@@ -58,18 +58,18 @@ class LogOptions:
         return read_pairs(self.params, lambda text: tomllib.loads(f"x = {text}")["x"])
 
     def dataset(self, place: str, spec: Sequence[object]) -> str:
-        """Name of the new dataset: as given, else of the place and a hash of all that is asked."""
+        """Name of the new dataset: as given, else of the place and a hash of all options."""
         slug = re.sub("[^a-z0-9]+", "_", place.lower()).strip("_")
         return self.name or f"{slug}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
 
-    def refuse(self, what: str, whose: str, *options: str) -> None:
+    def refuse(self, what: str, owner: str, *options: str) -> None:
         """Refuse options that belong to logs of another kind: CardError naming the first that was given."""
         if wrong := [option for option in options if getattr(self, option)]:
             named = wrong[0].replace("_", "-").replace("params", "param")
-            raise CardError(f"simulate {what}: --{named} belongs to {whose}")
+            raise CardError(f"simulate {what}: --{named} belongs to {owner}")
 
     def command(self, what: str) -> str:
-        """The command line that asks this."""
+        """The command line with these options."""
         words = ["reticent", "simulate", *shlex.split(what), "--logs"]
         for key in ("behaviour", "episodes", "horizon", "seed", "bins", "episodes_per_user", "rho", "name"):
             value = getattr(self, key)
@@ -79,18 +79,18 @@ class LogOptions:
         return shlex.join(words)
 
 
-def simulate_logs(name: str, asked: LogOptions, home: Home) -> Dump:
+def simulate_logs(name: str, options: LogOptions, home: Home) -> Dump:
     """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``.
 
-    Returns what was written and of which world or run it is; a shipped log has no new recipe.
+    Returns names of the files written, and the world or run; a shipped log has no new recipe.
 
     ``home``: where logs without a folder of their own go.
     """
-    if asked.nothing and (shipped := _shipped(name, home)) is not None:
-        return _regenerate(shipped, asked.to)
+    if options.nothing and (shipped := _shipped(name, home)) is not None:
+        return _regenerate(shipped, options.to)
     from pipeline.worlds.plants import LQ_WORLDS
 
-    return _plant_log(name, asked, home) if name in LQ_WORLDS else _world_log(name, asked, home)
+    return _plant_log(name, options, home) if name in LQ_WORLDS else _world_log(name, options, home)
 
 
 def _shipped(name: str, home: Home) -> AnyCard | None:
@@ -111,23 +111,23 @@ def _regenerate(card: AnyCard, to: Path | None) -> Dump:
     }
 
 
-def _world_log(name: str, asked: LogOptions, home: Home) -> Dump:
+def _world_log(name: str, options: LogOptions, home: Home) -> Dump:
     from pipeline.mdp.planning import policy_value
     from pipeline.worlds.exact import best_bin_policy_value, world_values
     from pipeline.worlds.synthetic import Simulated, checked, tabular_log, world_card, world_readme
 
-    folder, params = world_folder(name, home), asked.arguments()
+    folder, params = world_folder(name, home), options.arguments()
     world = load_world(name, folder, **params)
-    horizon, behaviour = world.steps(asked.horizon), asked.behaviour or "uniform"
-    episodes, seed, m = asked.episodes or _EPISODES, asked.seed or 0, asked.episodes_per_user or 1
+    horizon, behaviour = world.steps(options.horizon), options.behaviour or "uniform"
+    episodes, seed, m = options.episodes or _EPISODES, options.seed or 0, options.episodes_per_user or 1
     policy = world.behaviours(behaviour, horizon)
-    rho = _CAP if asked.rho is None else asked.rho
+    rho = _CAP if options.rho is None else options.rho
     # a card that declares features is another lineage than one that did not
-    named = ["features"] if asked.bins == "all" and world.state_features else []
-    spec = [name, params, behaviour, horizon, asked.bins, episodes, seed, m, rho, *named]
-    dataset = asked.dataset(name.rpartition(":")[2], spec)
+    named = ["features"] if options.bins == "all" and world.state_features else []
+    spec = [name, params, behaviour, horizon, options.bins, episodes, seed, m, rho, *named]
+    dataset = options.dataset(name.rpartition(":")[2], spec)
     values = world_card(
-        world, name=dataset, horizon=horizon, bins=asked.bins, episodes=episodes, episodes_per_user=m, rho=rho
+        world, name=dataset, horizon=horizon, bins=options.bins, episodes=episodes, episodes_per_user=m, rho=rho
     )
     card = checked(values)
     exact = world_values(world, horizon)
@@ -135,32 +135,32 @@ def _world_log(name: str, asked: LogOptions, home: Home) -> Dump:
     if card.domain.markov == "aggregated":
         exact["best on these bins"] = best_bin_policy_value(card, world, behaviour)
     log = {"episodes": episodes, "episodes a user": m, "horizon": horizon, "logging policy": behaviour, "seed": seed}
-    told = {
+    record = {
         "name": name,
         "behaviour": behaviour,
         "log": {"horizon": horizon, "episodes": episodes, "episodes_per_user": m, "seed": seed},
         "params": params,
     }
-    command = asked.command(name)
-    made = world_readme(name=dataset, world=name, params=params, log=log, values=exact, command=command)
+    command = options.command(name)
+    readme = world_readme(name=dataset, world=name, params=params, log=log, values=exact, command=command)
     about = [f"{episodes} episodes of {name}, logged by {behaviour}.  See README.md."]
     log_of = tabular_log(world, behaviour, values, episodes, seed)
-    simulated = Simulated(log_of, behaviour, episodes, values, about, made, told)
-    return {**_write(simulated, asked.to, home, folder), "world": name, "behaviour": behaviour, "values": exact}
+    simulated = Simulated(log_of, behaviour, episodes, values, about, readme, record)
+    return {**_write(simulated, options.to, home, folder), "world": name, "behaviour": behaviour, "values": exact}
 
 
-def _plant_log(name: str, asked: LogOptions, home: Home) -> Dump:
+def _plant_log(name: str, options: LogOptions, home: Home) -> Dump:
     from pipeline.online.declared_world import plant_card
     from pipeline.worlds.plants import explorer_value, load_lq_world
     from pipeline.worlds.simulated_logs import Made, write_lq_log
     from pipeline.worlds.synthetic import Simulated, world_readme
 
-    whose = "worlds of states and actions; a plant has its own"
-    asked.refuse(name, whose, "horizon", "bins", "params", "episodes_per_user")
-    system, behaviour = load_lq_world(name), asked.behaviour or "sphere"
-    episodes, seed = asked.episodes or _EPISODES, asked.seed or 0
-    rho = _CAP if asked.rho is None else asked.rho
-    dataset = asked.dataset(name, [name, behaviour, episodes, seed, rho])
+    owner = "worlds of states and actions; a plant has its own"
+    options.refuse(name, owner, "horizon", "bins", "params", "episodes_per_user")
+    system, behaviour = load_lq_world(name), options.behaviour or "sphere"
+    episodes, seed = options.episodes or _EPISODES, options.seed or 0
+    rho = _CAP if options.rho is None else options.rho
+    dataset = options.dataset(name, [name, behaviour, episodes, seed, rho])
     values = plant_card(system, name=dataset, episodes=episodes, rho=rho)
     exact = {
         "optimal": -system.expected_cost(system.optimal_gains()),
@@ -168,18 +168,18 @@ def _plant_log(name: str, asked: LogOptions, home: Home) -> Dump:
         behaviour: explorer_value(system, behaviour),
     }
     log = {"episodes": episodes, "horizon": system.horizon, "logging policy": behaviour, "seed": seed}
-    made = world_readme(name=dataset, world=name, params={}, log=log, values=exact, command=asked.command(name))
+    readme = world_readme(name=dataset, world=name, params={}, log=log, values=exact, command=options.command(name))
     about = [f"{episodes} episodes of the plant {name}, logged by {behaviour}.  See README.md."]
     made_of = Made(name, behaviour, episodes, seed)
-    told = {"name": name, "behaviour": behaviour, "log": {"episodes": episodes, "seed": seed}}
+    record = {"name": name, "behaviour": behaviour, "log": {"episodes": episodes, "seed": seed}}
     learner = {"recipe": {"agent": "dp-lqr"}}
     simulated = Simulated(
-        lambda to: write_lq_log(made_of, to), behaviour, episodes, values, about, made, told, {}, learner
+        lambda to: write_lq_log(made_of, to), behaviour, episodes, values, about, readme, record, {}, learner
     )
-    return {**_write(simulated, asked.to, home, None), "world": name, "behaviour": behaviour, "values": exact}
+    return {**_write(simulated, options.to, home, None), "world": name, "behaviour": behaviour, "values": exact}
 
 
-def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> Dump:
+def simulate_from_run(run: Path, options: LogOptions, home: Home) -> Dump:
     """A synthetic log from the released model of a run; reads the run's folder and nothing else.
 
     ``home``: where logs without a folder of their own go.
@@ -197,20 +197,20 @@ def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> Dump:
         tabular_log,
     )
 
-    asked.refuse("--from-run", "worlds; a release has its own", "behaviour", "horizon", "bins", "params")
+    options.refuse("--from-run", "worlds; a release has its own", "behaviour", "horizon", "bins", "params")
     source = read_run(run)
-    m = asked.episodes_per_user or source.dataset.episodes_per_user
-    episodes, seed = asked.episodes or source.dataset.users_public * m, asked.seed or 0
-    dataset = asked.name or _of_run(source.dataset.name, source.name)
-    rho = _CAP if asked.rho is None else asked.rho
+    m = options.episodes_per_user or source.dataset.episodes_per_user
+    episodes, seed = options.episodes or source.dataset.users_public * m, options.seed or 0
+    dataset = options.name or _of_run(source.dataset.name, source.name)
+    rho = _CAP if options.rho is None else options.rho
     values = released_card(source, name=dataset, episodes=episodes, episodes_per_user=m, rho=rho)
     world = released_world(source, checked(values))
-    command = asked.command(shlex.join(["--from-run", source.name]))
+    command = options.command(shlex.join(["--from-run", source.name]))
     about = release_about(source, episodes)
-    made = release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
+    readme = release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
     log_of = tabular_log(world, PRACTICE, values, episodes, seed)
-    simulated = Simulated(log_of, PRACTICE, episodes, values, about, made, None)
-    written = _write(simulated, asked.to, home, None)
+    simulated = Simulated(log_of, PRACTICE, episodes, values, about, readme, None)
+    written = _write(simulated, options.to, home, None)
     return {**written, "from_run": source.name, "guarantee": source.guarantee.model_dump()}
 
 

@@ -1,7 +1,7 @@
 """``reticent policy serve``: the policy in use answers ``POST /act`` over HTTP, and writes nothing down.
 
-A question names a person and where they are.  Neither reaches a log, a file or an error's text, there is no other
-address, and nothing can be changed.  Whoever asks shows a secret that lies in the home, for its owner alone.
+A query names a person and their state.  Neither reaches a log, a file or an error's text, there is no other
+address, and nothing can be changed.  A caller shows a secret that lies in the home, for its owner alone.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pipeline.files import private_folder
 from pipeline.ledger.chain import BudgetError
 
 URL, SECRET = "RETICENT_ACT_URL", "RETICENT_ACT_SECRET"
-# bytes of a question, and seconds that one may take to come in
+# most bytes of a query, and seconds that one may take to arrive
 _MOST, _PATIENCE = 1 << 16, 10
 
 
 class Situation(Strict):
-    """Where somebody is: a state, an observation or both, at a step from 0; ``raw``: as the log's column holds it."""
+    """A query: a state, an observation or both, at a step from 0; ``raw``: as the log's column holds it."""
 
     step: Annotated[int, Field(ge=0, lt=2**31)]
     state: str | None = None
@@ -45,7 +45,7 @@ class Situation(Strict):
 
 
 class RefusedError(Exception):
-    """A question that gets no answer: an HTTP status and what the caller is told."""
+    """A refused query: an HTTP status and the text for the caller."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -59,7 +59,7 @@ class Served:
     home: Home
     run: str
     card: CardLike | None
-    _kept: tuple[Path, Policy] | None = None
+    _cached: tuple[Path, Policy] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def policy(self) -> Policy:
@@ -70,14 +70,14 @@ class Served:
         """
         with self._lock:
             folder = find_run(self.home, self.run)
-            if self._kept is None or self._kept[0] != folder:
-                self._kept = folder, Run(self.home, folder, self.card).policy
-            return self._kept[1]
+            if self._cached is None or self._cached[0] != folder:
+                self._cached = folder, Run(self.home, folder, self.card).policy
+            return self._cached[1]
 
     def answer(self, body: bytes) -> Mapping[str, Any]:
-        """What the policy says to one question.
+        """The policy's answer to one query.
 
-        Raises RefusedError if it is none, or the policy in use cannot be read.
+        Raises RefusedError if the query is malformed, or the policy in use cannot be read.
         """
         policy = None
         try:
@@ -86,45 +86,45 @@ class Served:
         except (CardError, BudgetError, OSError) as e:
             raise RefusedError(503, f"no policy is in use that may be served ({type(e).__name__})") from None
         try:
-            asked = Situation.model_validate_json(body)
+            query = Situation.model_validate_json(body)
         except ValidationError as e:
-            # neither a value nor a key that is none of ours: either may be a person's
-            known = [(w["loc"][0] if w["loc"] else "body", w["msg"]) for w in e.errors(include_input=False)]
+            # repeats no value and no unknown key: either may be a person's
+            problems = [(w["loc"][0] if w["loc"] else "body", w["msg"]) for w in e.errors(include_input=False)]
             wrong = "; ".join(
-                f"{key if key in (*Situation.model_fields, 'body') else 'a key'}: {why}" for key, why in known
+                f"{key if key in (*Situation.model_fields, 'body') else 'a key'}: {why}" for key, why in problems
             )
             keys = ", ".join(Situation.model_fields)
             raise RefusedError(400, f"the body is a JSON object with keys among {keys}: {wrong}") from None
-        if asked.state is None and asked.observation is None:
+        if query.state is None and query.observation is None:
             raise RefusedError(400, "give step, and a state, an observation, or both")
         if policy is None:
-            nothing = {"step": asked.step, "advice": PRACTICE, "action": None}
+            nothing = {"step": query.step, "advice": PRACTICE, "action": None}
             return {"run": None, "policy_id": None, "arm": "practice", "propensity": None, **nothing}
         try:
-            if asked.observation is None:
-                found = policy.act(asked.state, asked.step, raw=asked.raw, sample=True, person=asked.person)
+            if query.observation is None:
+                decision = policy.act(query.state, query.step, raw=query.raw, sample=True, person=query.person)
             else:
-                here, step = np.array([asked.observation]), np.array([asked.step])
+                observations, step = np.array([query.observation]), np.array([query.step])
                 # what overflows is refused below
                 with np.errstate(over="ignore", invalid="ignore"):
-                    found = policy.met_by(asked.person, policy.observe(here, step, asked.state)[0])
-            return {"run": policy.stored.of.run, **_finite(found)}
+                    decision = policy.met_by(query.person, policy.observe(observations, step, query.state)[0])
+            return {"run": policy.stored.of.run, **_finite(decision)}
         except (CardError, ValueError, TypeError) as e:
             text = str(e) if isinstance(e, CardError) else "that is nowhere where this policy decides"
             raise RefusedError(400, text) from None
 
 
-def _finite(found: Mapping[str, Any]) -> Mapping[str, Any]:
+def _finite(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """Raises CardError if a number of the answer is not finite."""
     try:
-        json.dumps(found, allow_nan=False)
+        json.dumps(answer, allow_nan=False)
     except ValueError:
         raise CardError("the answer would not be a finite number: the observation is too large") from None
-    return found
+    return answer
 
 
 def handler(served: Served, secret: str) -> type[BaseHTTPRequestHandler]:
-    """What is done with a connection."""
+    """The handler class of a server of ``served``."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout, server_version, sys_version, protocol_version = _PATIENCE, "reticent", "", "HTTP/1.1"
@@ -137,7 +137,7 @@ def handler(served: Served, secret: str) -> type[BaseHTTPRequestHandler]:
 
         def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
             """Also what http.server refuses by itself: another method, a broken request line."""
-            # what was not read of it must not be taken for the next question
+            # the unread rest must not be taken for the next query
             self.close_connection = True
             # http.server repeats what it was sent, and that may name a person
             why = (
@@ -145,8 +145,8 @@ def handler(served: Served, secret: str) -> type[BaseHTTPRequestHandler]:
             )
             self._say(405 if code == 501 else code, {"error": why})
 
-        def _say(self, status: int, told: Mapping[str, Any]) -> None:
-            content = json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+        def _say(self, status: int, answer: Mapping[str, Any]) -> None:
+            content = json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
@@ -178,12 +178,12 @@ def handler(served: Served, secret: str) -> type[BaseHTTPRequestHandler]:
 
 
 class Server(ThreadingHTTPServer):
-    """Answers several connections at once, and says nothing of those that break."""
+    """Answers several connections at once, and logs none that break."""
 
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a traceback might hold a question."""
+        """Nothing: a traceback might hold a query."""
 
 
 def serve_policy(home: Home, run: str, card: CardLike | None, port: int, say: Callable[[str], None]) -> None:
@@ -193,7 +193,7 @@ def serve_policy(home: Home, run: str, card: CardLike | None, port: int, say: Ca
     Raises BudgetError if a file of the run is not the one that the ledger vouches for.
     """
     served = Served(home, run, card)
-    # what is wrong with it is said now, and not to the first who asks
+    # a wrong run is refused now, not at the first query
     served.policy()
     place = private_folder(home.root / "act")
     try:

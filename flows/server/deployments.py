@@ -1,14 +1,14 @@
-"""What a Prefect server may start: ``nightly``, ``simulate``, ``reproduce``, and what such a run may name.
+"""The flows that a Prefect server may start (``nightly``, ``simulate``, ``reproduce``) and their allowed parameters.
 
-Parameters come from whoever may talk to the Prefect server.  They choose among what is shipped, and what the operator
-lists in ``allowed.toml`` of the service's home; a recipe, a folder or code of their own choice they cannot bring in.  A
+Parameters come from anyone who may talk to the Prefect server.  They choose among shipped recipes, and those that the
+operator lists in ``allowed.toml`` of the service's home; they can bring in no other recipe, folder or code.  A
 deployed run has no shell and no folder of its own: homes and recipes are absolute paths, and the text of an error goes
 to the service's own log, never to the server.
 
 The Prefect server that ``reticent serve`` starts: on a socket it is handed, and gone when its service is.
 
-The service opens the socket before it starts this process, so that nobody else can be listening in its place.  Standard
-input is a pipe that the service holds: when it closes, however the service died, the server ends.
+The service opens the socket before it starts this process, so that no other program can listen in its place.
+Standard input is a pipe that the service holds: when it closes, however the service died, the server ends.
 """
 
 # Prefect reads the annotations of flows where it starts them: they are objects here, not text
@@ -62,7 +62,7 @@ Listed = Annotated[Path, BeforeValidator(_absolute)]
 
 
 class Allowed(Strict):
-    """What runs of one service may name beside what is shipped: the content of ``allowed.toml``."""
+    """Plug-ins, recipes and homes that runs of one service may name beside the shipped ones: ``allowed.toml``."""
 
     plugins: list[Annotated[str, AfterValidator(_plugin)]] = Field(default_factory=list[str])
     recipes: list[Listed] = Field(default_factory=list[Path])
@@ -92,10 +92,10 @@ class Allowed(Strict):
 
         Raises CardError if it is another one, and not listed.
         """
-        asked = self._home if name is None else Path(name).resolve()
-        if asked not in (self._home, *self.homes):
+        home = self._home if name is None else Path(name).resolve()
+        if home not in (self._home, *self.homes):
             raise CardError(f"{name}: not a home this service works in; list it as `homes` in {self._home / FILE}")
-        return asked
+        return home
 
     @contextmanager
     def enforced(self) -> Generator[None]:
@@ -105,9 +105,9 @@ class Allowed(Strict):
 
 
 def read_allowed() -> Allowed:
-    """What the service of this process allows: ``RETICENT_HOME`` says where its list is; without one, nothing more.
+    """Read the list of the service of this process, in the folder ``RETICENT_HOME``; empty where there is none.
 
-    Raises CardError if there is no such home, somebody else could have written the list, or it is wrong.
+    Raises CardError if there is no such home, another account could have written the list, or it is wrong.
     """
     named = Path(os.environ.get(HOME, ""))
     if not named.is_absolute():
@@ -173,7 +173,7 @@ def simulate(
     home: Folder | None = None,
 ) -> None:
     """An online agent by its recipe, or, by the other parameters, a simulated log of a world with card and recipe."""
-    asked = LogOptions(behaviour, episodes, horizon, seed, bins, tuple(params or ()), episodes_per_user, rho, name)
+    options = LogOptions(behaviour, episodes, horizon, seed, bins, tuple(params or ()), episodes_per_user, rho, name)
 
     def job(allowed: Allowed) -> ServedPage:
         place = _home(allowed, home)
@@ -182,7 +182,7 @@ def simulate(
                 return simulation_page(play_job(allowed.recipe(named), place, Work(task_step, say)))
             case None, str(named):
                 refuse_unknown_world(named)
-                return log_page(task_step("simulate")(simulate_logs, named, asked, place))
+                return log_page(task_step("simulate")(simulate_logs, named, options, place))
             case _:
                 raise CardError("simulate: give either a recipe that has [world], or a world to log")
 
@@ -195,29 +195,29 @@ def reproduce(name: Name, full: bool = False, home: Folder | None = None) -> Non
     _deployed(lambda a: study_page(reproduce_job(name, _home(a, home), Work(task_step, say), full=full)))
 
 
-# what of a schedule is the operator's
+# fields of a schedule that are the operator's
 _SCHEDULE = {"schedule", "active", "max_scheduled_runs", "parameters", "slug"}
 
 FLOWS = (nightly, simulate, reproduce)
 
 
 def deploy(
-    runner: Runner, recipe: str, cron: str | None, timezone: str, there: Mapping[str, Sequence[DeploymentSchedule]]
+    runner: Runner, recipe: str, cron: str | None, timezone: str, existing: Mapping[str, Sequence[DeploymentSchedule]]
 ) -> None:
     """Register the three deployments of a service.
 
-    The runner keeps these very functions and calls no others: what the server says of where a flow's code is, is never
-    read.
+    The runner keeps these very functions and calls no others: the server's address of a flow's code is never read.
 
     ``cron``: its schedule, active.  None: an example that is not, or whatever the server has.
-    ``there``: deployments that the server has already, with their schedules, which are the operator's: registering a
-    flow without them would remove them.
+    ``existing``: deployments of the server with their schedules, which are the operator's: registering a flow without
+    them would remove them.
     """
     for each in FLOWS:
         schedules: list[Any] = [
-            DeploymentScheduleCreate(**kept.model_dump(include=_SCHEDULE)) for kept in there.get(each.name, ())
+            DeploymentScheduleCreate(**schedule.model_dump(include=_SCHEDULE))
+            for schedule in existing.get(each.name, ())
         ]
-        if each is nightly and (cron is not None or each.name not in there):
+        if each is nightly and (cron is not None or each.name not in existing):
             schedules = [Schedule(cron=cron or EXAMPLE_CRON, timezone=timezone, active=cron is not None)]
         runner.add_flow(
             each,

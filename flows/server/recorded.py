@@ -26,7 +26,7 @@ REPORTS = "RETICENT_REPORTS_URL"
 
 
 class StepError(Exception):
-    """What a server may know of an error: its kind.  The text may hold operator-only counts (design §3.5)."""
+    """The kind of an error, for a server; the text may hold operator-only counts."""
 
 
 def quietly(work: Callable[[], T], caught: list[Exception]) -> T | None:
@@ -55,13 +55,13 @@ def task_step(name: str) -> Calls:
         def once() -> T | None:
             return quietly(lambda: work(*args, **kwargs), caught)
 
-        return _told(once, caught)
+        return _result_of(once, caught)
 
     return called
 
 
 def recorded(name: str, job: Callable[[Step], T], page: Callable[[T], ServedPage] | None = None) -> T:
-    """Run a job as a flow on the server that ``PREFECT_API_URL`` names; ``page`` is what it shows there."""
+    """Run a job as a flow on the server that ``PREFECT_API_URL`` names; ``page`` makes the page shown there."""
     caught: list[Exception] = []
 
     @flow(name=name, retries=0, persist_result=False, validate_parameters=False)
@@ -71,10 +71,10 @@ def recorded(name: str, job: Callable[[Step], T], page: Callable[[T], ServedPage
             publish(page(result))
         return result
 
-    return _told(body, caught)
+    return _result_of(body, caught)
 
 
-def _told(work: Callable[[], T | None], caught: list[Exception]) -> T:
+def _result_of(work: Callable[[], T | None], caught: list[Exception]) -> T:
     """The result of a recorded ``work``, or the error that it kept."""
     with suppress(StepError):
         result = work()

@@ -1,6 +1,6 @@
-"""``reticent serve``: the deployments, served from this process; with a server of its own where none is named.
+"""``reticent serve``: the deployments, served from this process, with its own server where none is named.
 
-What a person asks of a service: to start a flow (``trigger``), to send a text (``alert``), whether all is well.
+Also requests to a service: start a flow (``trigger``), send a text (``alert``), check health (``doctor``).
 
 The server is the one that ``PREFECT_API_URL`` names; the doctor looks at libraries, store and ledger too.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 API = "PREFECT_API_URL"
 SECRET = "PREFECT_API_AUTH_STRING"
 ACCESS = "access.env"
-"""File of the server's folder: address and secret, as environment variables of whoever may use the server."""
+"""File of the server's folder: address and secret, as environment variables of a user of the server."""
 
 
 def serve_deployments(
@@ -60,14 +60,14 @@ def serve_deployments(
 
     from flows.server.deployments import FLOWS, deploy
 
-    there: dict[str, list[DeploymentSchedule]] = {}
+    schedules: dict[str, list[DeploymentSchedule]] = {}
     with get_client(sync_client=True) as client:
         for each in FLOWS:
             with suppress(ObjectNotFound):
-                there[each.name] = client.read_deployment_by_name(f"{each.name}/{each.name}").schedules
-    # a stopped service must not leave its schedule paused: nobody would switch it on again
+                schedules[each.name] = client.read_deployment_by_name(f"{each.name}/{each.name}").schedules
+    # a stopped service must not leave its schedule paused: nothing would switch it on again
     runner = Runner(name="reticent", pause_on_shutdown=False, limit=limit)
-    deploy(runner, recipe, cron, timezone, there)
+    deploy(runner, recipe, cron, timezone, schedules)
     say(f"serving nightly, simulate and reproduce for {home}; stop with Ctrl-C or SIGTERM")
     with suppress(KeyboardInterrupt, TerminationSignal):
         asyncio.run(runner.start())
@@ -115,7 +115,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
     say(f"  {state / ACCESS}")
     os.environ[API], os.environ[SECRET] = f"{origin}/api", secret
     over = threading.Event()
-    # also before the runner listens to it, so that the server is ended whatever we are doing
+    # also before the runner listens to it, so that the server always ends
     signal.signal(signal.SIGTERM, _leave)
     try:
         answers(os.environ[API], wait, process)
@@ -185,7 +185,7 @@ def answers(api: str, wait: float, process: subprocess.Popen[bytes] | None = Non
             urllib.request.urlopen(f"{api}/health", timeout=5).read()
             return
         except urllib.error.HTTPError:
-            # it answers; what it asks of us (a key) is Prefect's client's matter
+            # it answers; Prefect's client gives it the key
             return
         except (OSError, ValueError) as e:
             if time.monotonic() > end or (process is not None and process.poll() is not None):
@@ -194,7 +194,7 @@ def answers(api: str, wait: float, process: subprocess.Popen[bytes] | None = Non
 
 
 def is_open(api: str) -> bool:
-    """Whether a server answers those who name no password."""
+    """Whether a server answers without a password."""
     try:
         urllib.request.urlopen(f"{api}/admin/version", timeout=5).read()
     except OSError:
@@ -207,7 +207,7 @@ def _leave(signum: int, frame: FrameType | None) -> None:
 
 
 def _end_with_the_server(process: subprocess.Popen[bytes], over: threading.Event) -> None:
-    """A service without its server would go on telling its secret to whoever takes the port."""
+    """End a service without its server, which would go on sending its secret to any program that takes the port."""
     process.wait()
     if not over.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
@@ -223,12 +223,12 @@ def alert(block: str, text: str) -> None:
     from prefect.blocks.core import Block
 
     try:
-        found: Any = Block.load(block)
+        loaded: Any = Block.load(block)
     except ValueError as e:
         raise CardError(f"alert: no block {block!r} on the server ({type(e).__name__}); give KIND/NAME") from None
-    if not hasattr(found, "notify"):
+    if not hasattr(loaded, "notify"):
         raise CardError(f"alert: {block!r} is no notification block")
-    found.notify(text, subject="Reticent")
+    loaded.notify(text, subject="Reticent")
 
 
 _POLL = 1.0
@@ -252,14 +252,14 @@ def trigger(deployment: str, parameters: Mapping[str, object] | None = None, *, 
     name = deployment if "/" in deployment else f"{deployment}/{deployment}"
     with get_client(sync_client=True) as client:
         try:
-            found = client.read_deployment_by_name(name)
-            _check_names(deployment, values, found.parameter_openapi_schema or {})
-            run = client.create_flow_run_from_deployment(found.id, parameters=values, tags=["reticent-trigger"])
+            stored = client.read_deployment_by_name(name)
+            _check_names(deployment, values, stored.parameter_openapi_schema or {})
+            run = client.create_flow_run_from_deployment(stored.id, parameters=values, tags=["reticent-trigger"])
         except ObjectNotFound:
             # limit and sort are said: fastapi 0.151 and newer refuse the nulls that Prefect's client sends instead
-            there = client.read_deployments(limit=100, sort=DeploymentSort.NAME_ASC)
-            known = ", ".join(d.name for d in there) or "none"
-            raise CardError(f"no deployment {deployment!r} at {api}; there are: {known}") from None
+            deployments = client.read_deployments(limit=100, sort=DeploymentSort.NAME_ASC)
+            names = ", ".join(d.name for d in deployments) or "none"
+            raise CardError(f"no deployment {deployment!r} at {api}; there are: {names}") from None
         except PrefectHTTPStatusError as e:
             raise CardError(f"{deployment}: the server refused it: {_detail(e)}") from None
         end = None if timeout is None else time.monotonic() + timeout
@@ -280,18 +280,18 @@ def trigger(deployment: str, parameters: Mapping[str, object] | None = None, *, 
 
 
 def _check_names(deployment: str, values: Mapping[str, object], schema: Mapping[str, Mapping[str, object]]) -> None:
-    """The server checks types and patterns but takes a parameter nobody knows, whose run then fails."""
-    known = list(schema.get("properties", {}))
-    if strange := sorted(set(values) - set(known)):
-        raise CardError(f"{deployment} has no parameter {', '.join(strange)}; there are: {', '.join(known) or 'none'}")
+    """Refuse unknown parameters: the server checks types and patterns, but takes unknown ones, and the run fails."""
+    names = list(schema.get("properties", {}))
+    if unknown := sorted(set(values) - set(names)):
+        raise CardError(f"{deployment} has no parameter {', '.join(unknown)}; there are: {', '.join(names) or 'none'}")
 
 
 def _detail(error: Any) -> str:
-    """What the server says of a request it refuses, on one line."""
-    told: Mapping[str, object] = {}
+    """The server's reason to refuse a request, on one line."""
+    answer: Mapping[str, object] = {}
     with suppress(ValueError):
-        told = error.response.json()
-    text = told.get("detail") or told.get("exception_message") or f"HTTP {error.response.status_code}"
+        answer = error.response.json()
+    text = answer.get("detail") or answer.get("exception_message") or f"HTTP {error.response.status_code}"
     return " ".join(str(text).split())
 
 
@@ -300,9 +300,9 @@ _PATIENCE = 2.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check.
 
-    ``what``, ``ok``, ``found``: what, whether it is well (None: it is not there, and need not be), and what was found.
+    ``what``: the thing checked; ``ok``: whether it is well (None: it is absent, and may be); ``found``: its state.
     """
 
     what: str
@@ -313,7 +313,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Health:
-    """What was found of libraries, store, ledger and server."""
+    """Findings on libraries, store, ledger and server."""
 
     findings: Sequence[Finding]
 
@@ -324,20 +324,20 @@ class Health:
 
 
 def examine(home: Home) -> Health:
-    """Look at everything that a run rests on; reads no row and writes nothing."""
+    """Check everything that a run needs; reads no row and writes nothing."""
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     return Health([Finding("python", True, python), *_libraries(), _store(home), _ledger(home), _server()])
 
 
 def _libraries() -> Iterator[Finding]:
     try:
-        told = [Requirement(text) for text in requires("reticent") or []]
+        requirements = [Requirement(text) for text in requires("reticent") or []]
         yield Finding("reticent", True, version("reticent"))
     except PackageNotFoundError:
         yield Finding("reticent", False, "not installed as a package", "pip install reticent")
         return
     extras: dict[str, list[Requirement]] = {}
-    for one in told:
+    for one in requirements:
         if one.marker is None:
             yield _library(one)
         else:
@@ -345,19 +345,19 @@ def _libraries() -> Iterator[Finding]:
             extras.setdefault(extra, []).append(one)
     for extra, needed in sorted(extras.items()):
         lacking = [one.name for one in needed if _library(one).ok is not True]
-        found = "all there" if not lacking else f"lacks {', '.join(lacking)}"
+        state = "all there" if not lacking else f"lacks {', '.join(lacking)}"
         mend = f"pip install 'reticent[{extra}]'" if lacking else ""
-        yield Finding(f"extra {extra}", None if lacking else True, found, mend)
+        yield Finding(f"extra {extra}", None if lacking else True, state, mend)
 
 
 def _library(needed: Requirement) -> Finding:
     mend = f"pip install '{needed.name}{needed.specifier}'"
     try:
-        found = version(needed.name)
+        installed = version(needed.name)
     except PackageNotFoundError:
         return Finding(needed.name, False, "not installed", mend)
-    ok = needed.specifier.contains(found, prereleases=True)
-    return Finding(needed.name, ok, found if ok else f"{found}, needed {needed.specifier}", "" if ok else mend)
+    ok = needed.specifier.contains(installed, prereleases=True)
+    return Finding(needed.name, ok, installed if ok else f"{installed}, needed {needed.specifier}", "" if ok else mend)
 
 
 def _store(home: Home) -> Finding:
@@ -377,13 +377,13 @@ def _ledger(home: Home) -> Finding:
     if not where.exists():
         return Finding("home's ledger", None, "none yet; real data has its own", "`reticent ledger verify --card CARD`")
     try:
-        told = verify_export(open_ledger(where, create=False).entries())
+        result = verify_export(open_ledger(where, create=False).entries())
     except (BudgetError, CardError) as e:
         return Finding("home's ledger", False, str(e), "docs/operate.md")
-    problem = told["problem"]
+    problem = result["problem"]
     if problem is not None:
         return Finding("home's ledger", False, problem, "docs/operate.md")
-    return Finding("home's ledger", True, f"{told['entries']} entries, chain unbroken")
+    return Finding("home's ledger", True, f"{result['entries']} entries, chain unbroken")
 
 
 def _server() -> Finding:

@@ -1,4 +1,4 @@
-"""An inspection of a log, and what an ingest did to people, as a person reads them."""
+"""Pages of an inspection of a log, and of people lost and kept at an ingest."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ ONLY = "OPERATOR ONLY: raw facts, not for publication."
 
 
 def warnings_of(r: Dump) -> list[str]:
-    """What nobody should overlook."""
-    found: list[str] = []
+    """Warnings on people lost, rewards rounded and differences between lost and kept."""
+    warnings: list[str] = []
     if r["share_lost"] > LOUD:
-        found.append(
+        warnings.append(
             f"warning: {r['people_lost']:,} people ({r['share_lost']:.1%}) have no row left; the rules that took them "
             "are in the table, and `inspect --quarantine` says more"
         )
     if (rounded := r["rewards"]) is not None and rounded["share"] > LOUD:
         fits = rounded["steps_that_fit"]
         mend = f"write steps = {fits} under [reward]" if fits else "declare a lattice that has them"
-        found.append(
+        warnings.append(
             f"warning: {rounded['share']:.1%} of the rewards lie between two points of the declared lattice "
             f"(steps = {rounded['steps']}) and were ROUNDED DOWN: values and intervals are about these; " + mend
         )
-    found += [
+    warnings += [
         f"warning: those lost differ from those kept: {d['label']!r} in {d['column']!r} is {d['share_lost']:.1%} of "
         f"their rows, {d['share_kept']:.1%} of the others': what is learnt is about those kept"
         for d in r["differences"]
         if d["speaks"] and r["people_lost"]
     ]
-    return found
+    return warnings
 
 
 def rules_table(r: Dump) -> list[Block]:
@@ -46,7 +46,7 @@ def rules_table(r: Dump) -> list[Block]:
 
 
 def ingest_page(dataset: str, snapshot: int, r: Dump) -> list[Block]:
-    """All of it."""
+    """The page of an ingest's quarantine."""
     blocks: list[Block] = [Title(f"{dataset} snapshot {snapshot}: what was set aside"), ONLY, *warnings_of(r)]
     if r["purged"]:
         return [*blocks, "the quarantine was purged: which rules were broken is known, by whom is not"]
@@ -196,8 +196,8 @@ def _noise(f: Dump) -> Grid | None:
 
 
 def _hidden(f: Dump) -> Grid | None:
-    told = sorted(f["hidden_state"]["tests"], key=lambda t: (not t["speaks"], -t["difference"]))
-    tests = [{**t, "yes": "YES" if t["speaks"] else "no"} for t in told]
+    by_strength = sorted(f["hidden_state"]["tests"], key=lambda t: (not t["speaks"], -t["difference"]))
+    tests = [{**t, "yes": "YES" if t["speaks"] else "no"} for t in by_strength]
     head = "state|column|kind|people|p|difference|at|action depends on it"
     cells = "{state}|{column}|{kind}|{people:,}|{p_value:.2g}|{difference:.1%}|{at}|{yes}"
     return _table("Does the logged action depend on what the states hide?", head, cells, tests, left=2)

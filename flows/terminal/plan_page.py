@@ -1,4 +1,4 @@
-"""What ``plan`` says as a person reads it: what a run would spend, what is left, what quality to expect."""
+"""The page of ``plan``: cost of a run, budget left, quality to expect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ShownPlan(PlanAnswer):
         return plan_page(self)
 
     def __repr__(self) -> str:
-        """What the shell prints."""
+        """The text that the shell prints."""
         return "\n".join(plain(self.blocks()))
 
     __str__ = __repr__
@@ -90,7 +90,7 @@ def plan_page(r: PlanAnswer) -> list[Block]:
 
 
 def _mechanisms(r: PlanAnswer) -> Grid:
-    """What would be released: tables one by one, or the calls of an adaptive planner."""
+    """The planned releases: tables one by one, or the calls of an adaptive planner."""
     rows: list[tuple[str, ...]] = []
     calls: list[tuple[str, ...]] = []
     for m in r.mechanisms:
@@ -155,9 +155,9 @@ def _calendar(c: CalendarPlan) -> list[str]:
 def _still_fits(fits: Fits | None) -> str:
     if fits is None:
         return "nothing fits any more: a larger cap is a decision of its own (`reticent register --amend`)"
-    asked = f"epsilon = {fits.epsilon:g}" if fits.epsilon is not None else f"rho = {fits.rho:g}"
+    budget = f"epsilon = {fits.epsilon:g}" if fits.epsilon is not None else f"rho = {fits.rho:g}"
     ratio = "" if fits.ratio is None else f" (visits = {fits.ratio:.3g} × noise)"
-    return f"what still fits: {asked}{ratio}"
+    return f"what still fits: {budget}{ratio}"
 
 
 def _grid(r: PlanAnswer) -> list[Block]:
@@ -167,9 +167,9 @@ def _grid(r: PlanAnswer) -> list[Block]:
     people = sorted({row.people for row in r.what_if})
     rows: list[tuple[str, ...]] = []
     for start in range(0, len(r.what_if), len(people)):
-        found = r.what_if[start : start + len(people)]
-        asked = f"ρ = {found[0].rho:g}" if found[0].rho is not None else f"ε = {found[0].epsilon:g}"
-        rows.append((asked, *(f"{row.ratio:.3g}" for row in found)))
+        row_group = r.what_if[start : start + len(people)]
+        budget = f"ρ = {row_group[0].rho:g}" if row_group[0].rho is not None else f"ε = {row_group[0].epsilon:g}"
+        rows.append((budget, *(f"{row.ratio:.3g}" for row in row_group)))
     needed = ", ".join(f"{n:,} for {level}" for level, n in r.people_needed.items())
     return [
         "",
@@ -183,7 +183,7 @@ def _grid(r: PlanAnswer) -> list[Block]:
 
 
 def _quality(q: Quality) -> list[str]:
-    """The band as lines a person reads."""
+    """Lines on the quality to expect, with its band."""
     s, e, r = q.suboptimality, q.without_noise, q.reference
     prefers = [] if q.prefers is None else [f"prefers     {q.prefers.name}: {q.why}"]
     prefers += [] if q.proposes is None else [f"proposes    {q.proposes}"]

@@ -1,9 +1,9 @@
-"""What a person sees: results on stdout (one JSON object with ``--json``), everything else on stderr.
+"""Output of the shell: results on stdout (one JSON object with ``--json``), everything else on stderr.
 
 One summary, twice: colour, rules and folded cells where a person reads, plain aligned text where a pipe does.
 
-Rows of a log are the operator's to know.  What progress tells goes to this terminal or the service's own log; it
-reaches neither a run's folder nor a Prefect server, and what takes less than two seconds says nothing.
+Counts of rows are for the operator alone.  Progress goes to this terminal or the service's own log, never to a run's
+folder or a Prefect server; work of less than two seconds reports none.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from flows.config.home import Work
 
 
-# what a word of a verdict is drawn in; the word itself says it too
+# style of a verdict's word; the word alone is enough
 _STYLES = {"ok": "green", "WRONG": "bold red", "yes": "bold red", "committed": "green", "intent": "yellow"}
 
 
 @dataclass(frozen=True)
 class Title:
-    """What a summary is about, and what is said of it at once."""
+    """Heading of a summary, and a few words on it."""
 
     text: str
     more: str = ""
@@ -44,7 +44,7 @@ class Title:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Names and what stands behind them."""
+    """Names and their values."""
 
     rows: Sequence[tuple[str, str]]
 
@@ -82,7 +82,7 @@ Block: TypeAlias = str | Title | Pairs | Place | Grid | Chart
 
 
 def put(blocks: Sequence[Block]) -> None:
-    """Print on stdout as whoever reads it needs it."""
+    """Print on stdout: drawn on a terminal, plain elsewhere."""
     if not sys.stdout.isatty():
         print("\n".join(plain(blocks)))
         return
@@ -263,7 +263,7 @@ _PAUSE = 10.0
 
 @dataclass
 class Speed:
-    """Speed of one pass, from what it has done since the first it was told."""
+    """Speed of one pass since its first report."""
 
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     began: float = 0.0
@@ -271,13 +271,13 @@ class Speed:
     done: int | None = None
     total: int | None = None
 
-    def told(self, done: int, total: int | None) -> bool:
-        """Take note; whether a new pass begins here."""
-        anew = self.done is None or done < self.done
-        if anew:
+    def update(self, done: int, total: int | None) -> bool:
+        """Note the progress; returns whether a new pass begins here."""
+        new_pass = self.done is None or done < self.done
+        if new_pass:
             self.began, self.first = self.clock(), done
         self.done, self.total = done, total
-        return anew
+        return new_pass
 
     @property
     def passed(self) -> float:
@@ -309,12 +309,12 @@ def duration(seconds: float) -> str:
 
 
 def progress_lines(label: str, unit: str = "rows") -> Progress:
-    """Says how far a pass is, a plain line now and then."""
+    """Report the progress of a pass, a plain line every ten seconds."""
     pace, last = Speed(), 0.0
 
     def tell(done: int, total: int | None) -> None:
         nonlocal last
-        if pace.told(done, total):
+        if pace.update(done, total):
             last = pace.began + SILENT - _PAUSE
         if pace.clock() - last >= _PAUSE:
             last = pace.clock()
@@ -346,12 +346,12 @@ def working(label: str, unit: str = "rows") -> Generator[Work]:
     with Bar(*columns, console=console, transient=True, refresh_per_second=4) as line:
         task, pace = line.add_task(markup.escape(label), total=None), Speed()
 
-        def told(message: str) -> None:
+        def say_above(message: str) -> None:
             say(message)
             line.update(task, description=markup.escape(message[:60]))
 
         def paced(done: int, total: int | None) -> None:
-            pace.told(done, total)
+            pace.update(done, total)
             line.update(task, description=markup.escape(pace.line(label, unit)))
 
-        yield Work(say=told, progress=paced)
+        yield Work(say=say_above, progress=paced)

@@ -1,4 +1,4 @@
-"""Cells of studies and simulations: what is played, the one runner that measures it, and the rows that are read.
+"""Cells of studies and simulations, the one runner that measures them, and their rows.
 
 Cells are measured in parallel processes, and each result is kept under a hash of the cell and of the code that it
 depends on, so that a broken run goes on where it was.  Runs that differ in their seed alone are one row.
@@ -22,13 +22,12 @@ import numpy as np
 from pipeline.arrays import Array
 from pipeline.declaration.code import closure_digest
 from pipeline.declaration.toml import CardError
+from pipeline.facts.promise import Dump
 from pipeline.files import whole_file, write_file
 from pipeline.online import linear, registry
 from pipeline.online.linear import Cell as LinearCell
 from pipeline.online.trial import SIMULATION, Calibration, Facts, Measured, Plain, Trial, TrialRow
 
-# plain values as they are kept: of a cell, and of a study
-Kept = dict[str, Any]
 Options = tuple[tuple[str, Plain], ...]
 # a world's name and its sorted parameters
 Place = tuple[str, Options]
@@ -38,7 +37,7 @@ AnyCell = Trial | LinearCell
 
 
 class AgentBudget(NamedTuple):
-    """The loss of one user that is asked for, and whose noise: :data:`NONE` without privacy."""
+    """The asked loss of one user and the calibration of its noise; :data:`NONE` without privacy."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -70,19 +69,19 @@ def sweep(
         for world, params in places
         for K in episodes
         for agent, options in agents
-        # the control without data draws the noise of the agent it stands beside
+        # the control without data draws the noise of the agent that it controls
         for budget in (budgets if budgets and (registry.find(agent).private or agent == "no-data") else [NONE])
         for seed in seeds
     ]
 
 
 def measure(cell: AnyCell) -> Any:
-    """What a cell measures as plain values, in a process of its own."""
+    """Measure a cell, in a process of its own; plain values."""
     return linear.measure(cell) if isinstance(cell, LinearCell) else registry.measure(cell)
 
 
 def _modules_of(cell: AnyCell) -> tuple[str, ...]:
-    """The modules whose code decides what a cell measures."""
+    """The modules that a cell's result depends on."""
     return (linear.__name__,) if isinstance(cell, LinearCell) else registry.modules_of(cell)
 
 
@@ -92,64 +91,64 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PO
 
 def measure_cells(
     cells: Sequence[AnyCell],
-    kept: Path,
+    folder: Path,
     progress: Callable[[int, int | None], None] | None = None,
-    each: Callable[[Any, Kept], None] | None = None,
+    report: Callable[[Any, Dump], None] | None = None,
 ) -> list[Any]:
-    """What is measured of all cells, in their order; each is kept at once."""
-    kept.mkdir(parents=True, exist_ok=True)
-    at = kept_places(cells, kept)
-    rows = {cell: json.loads(path.read_text(encoding="utf-8")) for cell, path in at.items() if path.is_file()}
-    missing = [cell for cell in at if cell not in rows]
+    """Results of all cells, in their order; each is written to ``folder`` at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = result_files(cells, folder)
+    rows = {cell: json.loads(path.read_text(encoding="utf-8")) for cell, path in files.items() if path.is_file()}
+    missing = [cell for cell in files if cell not in rows]
     for cell, row in _each(missing):
         rows[cell] = row
-        with whole_file(at[cell], alone=False) as fresh:
+        with whole_file(files[cell], alone=False) as fresh:
             write_file(fresh, json.dumps(row, allow_nan=False))
         if progress is not None:
-            progress(len(rows), len(at))
-        if each is not None:
-            each(cell, row)
+            progress(len(rows), len(files))
+        if report is not None:
+            report(cell, row)
     return [rows[cell] for cell in cells]
 
 
-def kept_of(cells: Sequence[AnyCell], kept: Path) -> int:
-    """How many of the cells are found there, measured by the same code."""
-    return sum(path.is_file() for path in kept_places(cells, kept).values())
+def count_measured(cells: Sequence[AnyCell], folder: Path) -> int:
+    """Number of the cells with a result in ``folder``, measured by the same code."""
+    return sum(path.is_file() for path in result_files(cells, folder).values())
 
 
-def kept_places(cells: Sequence[AnyCell], kept: Path) -> dict[AnyCell, Path]:
-    """Where the row of each cell is kept, or will be."""
+def result_files(cells: Sequence[AnyCell], folder: Path) -> dict[AnyCell, Path]:
+    """The file of each cell's result, present or not."""
     digests: dict[tuple[str, ...], str] = {}
-    found: dict[AnyCell, Path] = {}
+    files: dict[AnyCell, Path] = {}
     for cell in cells:
         modules = _modules_of(cell)
         if modules not in digests:
             digests[modules] = closure_digest(modules)
         key = hashlib.sha256(f"{cell!r} {digests[modules]}".encode()).hexdigest()[:32]
-        found[cell] = kept / f"{key}.json"
-    return found
+        files[cell] = folder / f"{key}.json"
+    return files
 
 
-def _each(cells: Sequence[AnyCell]) -> Iterator[tuple[AnyCell, Kept]]:
-    """Cells as they are finished, in whatever order."""
+def _each(cells: Sequence[AnyCell]) -> Iterator[tuple[AnyCell, Dump]]:
+    """Cells with their results, in the order in which they finish."""
     workers = min(len(os.sched_getaffinity(0)), len(cells))
     if workers < 2:
         yield from ((cell, measure(cell)) for cell in cells)
         return
     # spawned: forking a process that runs threads (polars, a progress bar) may hang
     with _one_thread_each(), ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        asked = {pool.submit(measure, cell): cell for cell in cells}
+        futures = {pool.submit(measure, cell): cell for cell in cells}
         try:
-            for done in as_completed(asked):
-                yield asked[done], done.result()
+            for future in as_completed(futures):
+                yield futures[future], future.result()
         finally:
-            # after an error or an interrupt nobody waits for the rest of the grid
+            # after an error or an interrupt the rest of the grid is not measured
             pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
 def _one_thread_each() -> Generator[None]:
-    """Spawned processes read these when they start."""
+    """Set the variables that spawned processes read when they start."""
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     try:
@@ -167,12 +166,12 @@ Metric = Literal["total regret", "suboptimality"]
 LOW, HIGH = 0.1, 0.9
 
 
-class Found(TrialRow):
-    """A row over seeds, with what readers need beside what is printed.
+class StudyRow(TrialRow):
+    """A row over seeds, with values for figures and claims that are not printed.
 
     ``marks`` ``(n,)``: episodes at which the curve is read.
     ``curve_mean``, ``curve_std`` ``(n,)``: regret summed up to each mark, over the runs.
-    ``totals`` ``(runs,)``: what was measured in each run, where they were cells of their own.
+    ``totals`` ``(runs,)``: the metric in each run, where runs were cells of their own.
     """
 
     marks: list[int]
@@ -182,7 +181,7 @@ class Found(TrialRow):
     facts: Facts
 
 
-Rows = Sequence[Found]
+Rows = Sequence[StudyRow]
 
 
 @dataclass(frozen=True)
@@ -192,20 +191,20 @@ class Gathered:
     trial: Trial
     outcomes: Sequence[Measured]
 
-    def row(self, metric: Metric) -> Found:
-        """Mean and spread of what was measured, and facts of the first run; ties averaged."""
+    def row(self, metric: Metric) -> StudyRow:
+        """Mean and spread of the metric, and facts of the first run; ties averaged."""
         t, facts = self.trial, self.outcomes[0]["facts"]
         lost = metric == "suboptimality"
         control = lost and facts.get("variant") == "control"
-        # a policy that is handed over is held to the worst of its runs
-        drew = [o["facts"] for o in (self.outcomes if lost else self.outcomes[:1])]
+        # a policy that is handed over states the largest loss over its runs
+        counted = [o["facts"] for o in (self.outcomes if lost else self.outcomes[:1])]
         if lost and "final_loss" not in facts:
             raise CardError(f"{t.agent} hands over no policy: a study of it measures 'total regret'")
         values = [o["facts"].get("final_loss", 0.0) if lost else o["regret"][-1] for o in self.outcomes]
         curves = np.array([o["regret"] for o in self.outcomes])
         ties = [share for o in self.outcomes if (share := o["facts"].get("tie_share")) is not None]
         sent = [s for o in self.outcomes if (s := o["sent"]) is not None]
-        return Found(
+        return StudyRow(
             agent=t.agent,
             variant=facts.get("variant", ""),
             trust=facts["trust"],
@@ -220,8 +219,8 @@ class Gathered:
             mean=float(np.mean(values)),
             std=_std(np.array(values)).item(),
             runs=len(values),
-            true_rho=_largest([f.get("true_rho") for f in drew]),
-            true_epsilon=_largest([f.get("true_epsilon") for f in drew]),
+            true_rho=_largest([f.get("true_rho") for f in counted]),
+            true_epsilon=_largest([f.get("true_epsilon") for f in counted]),
             tie_share=float(np.mean(ties)) if ties else None,
             noise=SIMULATION,
             messages=max((s["messages"] for s in sent), default=None),
@@ -238,96 +237,96 @@ def _std(values: Array) -> Array:
     return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
 
 
-def _largest(found: Sequence[float | None]) -> float | None:
-    known = [x for x in found if x is not None]
-    return max(known) if len(known) == len(found) else None
+def _largest(values: Sequence[float | None]) -> float | None:
+    known = [x for x in values if x is not None]
+    return max(known) if len(known) == len(values) else None
 
 
 def gather(trials: Sequence[Trial], outcomes: Sequence[Measured]) -> list[Gathered]:
     """Outcomes grouped over seeds, in the order of first appearance; all runs of a group share their marks."""
-    found: dict[Trial, list[Measured]] = {}
+    groups: dict[Trial, list[Measured]] = {}
     for trial, outcome in zip(trials, outcomes, strict=True):
-        found.setdefault(replace(trial, seed=0), []).append(outcome)
-    return [Gathered(trial, group) for trial, group in found.items()]
+        groups.setdefault(replace(trial, seed=0), []).append(outcome)
+    return [Gathered(trial, group) for trial, group in groups.items()]
 
 
-def gathered_rows(cells: Sequence[AnyCell], measured: Sequence[Any], metric: Metric = "total regret") -> list[Found]:
+def gathered_rows(cells: Sequence[AnyCell], measured: Sequence[Any], metric: Metric = "total regret") -> list[StudyRow]:
     """A row for each group of trials; a linear cell holds its runs, and is a row."""
     pairs = list(zip(cells, measured, strict=True))
-    trials = [(cell, found) for cell, found in pairs if isinstance(cell, Trial)]
+    trials = [(cell, outcome) for cell, outcome in pairs if isinstance(cell, Trial)]
     rows = [g.row(metric) for g in gather([t for t, _ in trials], [m for _, m in trials])]
     bare: Mapping[str, Any] = {"marks": [], "curve_mean": [], "curve_std": [], "totals": [], "facts": {}}
-    return rows + [cast("Found", {**found, **bare}) for cell, found in pairs if not isinstance(cell, Trial)]
+    return rows + [cast("StudyRow", {**row, **bare}) for cell, row in pairs if not isinstance(cell, Trial)]
 
 
-def pooled(rows: Rows) -> list[Found]:
+def pooled(rows: Rows) -> list[StudyRow]:
     """Rows that differ in their world alone as one, every world weighing the same; its spread is that of the mean."""
-    found: dict[tuple[object, ...], list[Found]] = {}
+    groups: dict[tuple[object, ...], list[StudyRow]] = {}
     for row in rows:
         key = (row["agent"], row["variant"], row["episodes"], row["epsilon"], row["rho"], row["calibration"])
-        found.setdefault(key, []).append(row)
-    return [_pool(group) for group in found.values()]
+        groups.setdefault(key, []).append(row)
+    return [_pool(group) for group in groups.values()]
 
 
-def _pool(rows: Rows) -> Found:
+def _pool(rows: Rows) -> StudyRow:
     runs = sum(r["runs"] for r in rows)
     error = sum(standard_error(r) ** 2 for r in rows) ** 0.5 / len(rows)
     mean = sum(r["mean"] for r in rows) / len(rows)
     return cast(
-        "Found", {**rows[0], "world": f"{len(rows)} worlds", "mean": mean, "std": error * runs**0.5, "runs": runs}
+        "StudyRow", {**rows[0], "world": f"{len(rows)} worlds", "mean": mean, "std": error * runs**0.5, "runs": runs}
     )
 
 
-def median(row: Found) -> float | None:
-    """Of the runs; None where they were one cell."""
+def median(row: StudyRow) -> float | None:
+    """Median over the runs; None where they were one cell."""
     return float(np.median(row["totals"])) if row["totals"] else None
 
 
-# what readers of a study need beside a printed row
+# columns that are not printed
 READERS = ("marks", "curve_mean", "curve_std", "totals", "facts")
 
 
-def printed(row: Found) -> dict[str, object]:
-    """A row without what only readers need, and the median of its runs."""
+def printed(row: StudyRow) -> dict[str, object]:
+    """The printed columns of a row, and the median of its runs."""
     return {key: value for key, value in row.items() if key not in READERS} | {"median": median(row)}
 
 
 def curve_points(rows: Rows) -> list[dict[str, object]]:
-    """Every mark of every row's curve as a row of its own: who, after how many episodes, mean and spread."""
+    """Every mark of every row's curve as a row: agent, setting, episodes, mean and spread of the regret."""
     names = ("agent", "variant", "trust", "world", "epsilon", "delta", "calibration", "constants", "runs")
     return [
-        {**{name: row[name] for name in names}, "episodes": at, "regret_mean": mean, "regret_std": std}
+        {**{name: row[name] for name in names}, "episodes": k, "regret_mean": mean, "regret_std": std}
         for row in rows
-        for at, mean, std in zip(row.get("marks", ()), row.get("curve_mean", ()), row.get("curve_std", ()), strict=True)
+        for k, mean, std in zip(row.get("marks", ()), row.get("curve_mean", ()), row.get("curve_std", ()), strict=True)
     ]
 
 
-def end_loss(row: Found) -> float:
+def end_loss(row: StudyRow) -> float:
     """Mean regret of one episode between the last two marks of the curve."""
     (before, K), (low, high) = row["marks"][-2:], row["curve_mean"][-2:]  # noqa: N806
     return (high - low) / (K - before)
 
 
-def growth(row: Found) -> float:
+def growth(row: StudyRow) -> float:
     """Summed regret after K episodes over that after K / 10; infinite where the latter is none."""
-    at = row["marks"][-1] / 10
-    early = max(i for i, mark in enumerate(row["marks"]) if mark <= at)
-    then = row["curve_mean"][early] * at / row["marks"][early]
+    tenth = row["marks"][-1] / 10
+    early = max(i for i, mark in enumerate(row["marks"]) if mark <= tenth)
+    then = row["curve_mean"][early] * tenth / row["marks"][early]
     return row["curve_mean"][-1] / then if then > 0 else float("inf")
 
 
 def standard_error(row: TrialRow) -> float:
-    """Of the mean."""
+    """Standard error of the mean."""
     return row["std"] / row["runs"] ** 0.5
 
 
 def spent(row: TrialRow) -> float:
-    """What the noise drawn is worth, in parts of the loss asked; infinite where none was drawn."""
-    true, asked = (row["true_rho"], row["rho"]) if row["rho"] is not None else (row["true_epsilon"], row["epsilon"])
-    return float("inf") if true is None or asked is None else true / asked
+    """Loss of the noise drawn over the loss asked; infinite where none was drawn."""
+    true, budget = (row["true_rho"], row["rho"]) if row["rho"] is not None else (row["true_epsilon"], row["epsilon"])
+    return float("inf") if true is None or budget is None else true / budget
 
 
-def band(row: Found) -> dict[str, float]:
+def band(row: StudyRow) -> dict[str, float]:
     """Quantiles of the runs: nine in ten lie above the first, and nine in ten below the second."""
     low, high = np.quantile(row["totals"], [LOW, HIGH]).tolist()
     return {"low": low, "high": high}

@@ -1,4 +1,4 @@
-"""A trial's world as a deployment sees it: the card it would declare, what policies are worth in it, the proposal."""
+"""A trial's world as a deployment sees it: the card it would declare, values of policies, the proposal."""
 
 # ruff: noqa: N806  (the letters of the paper)
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline.worlds.world import World
 
 
 def proposal_of(trial: Trial) -> str | None:
-    """What does better here: counts in place of a linear mixture; one table for all steps, where they are alike."""
+    """A better choice here: counts in place of a linear mixture; one table for all steps, where they are alike."""
     if trial.agent in _COUNTS and trial.world != "random_mixture":
         return _COUNTS[trial.agent]
     defaults = find(trial.agent).defaults
@@ -58,7 +58,7 @@ class Worth:
     """Exact values in a trial's world."""
 
     def __init__(self, trial: Trial) -> None:
-        self._plant = found if isinstance(found := place_of(trial.world, trial.params), LqSystem) else None
+        self._plant = place if isinstance(place := place_of(trial.world, trial.params), LqSystem) else None
         self._mdp = None if self._plant is not None else world_of(trial)
         self.best = (
             -self._plant.expected_cost(self._plant.optimal_gains())
@@ -67,7 +67,7 @@ class Worth:
         )
 
     def read(self, policy: Sequence[Any] | None) -> Array:
-        """An emitted policy as probabilities ``(H, S, A)`` or gains; one that is not told is uniform, or zero."""
+        """An emitted policy as probabilities ``(H, S, A)`` or gains; uniform or zero for None."""
         if self._plant is not None:
             # 0.0 + turns a minus zero into a zero
             return self._plant.zero_gains() if policy is None else 0.0 + np.array(policy, dtype=np.float64)
@@ -75,8 +75,8 @@ class Worth:
         A = self._mdp.shape[2]
         if policy is None:
             return np.full(self._mdp.shape, 1 / A)
-        found = np.array(policy)
-        return np.eye(A)[found] if found.ndim == 2 else found
+        actions = np.array(policy)
+        return np.eye(A)[actions] if actions.ndim == 2 else actions
 
     def lost(self, policy: Array) -> float:
         """V* - V^pi, in reward units; of a plant J - J*."""
@@ -85,7 +85,7 @@ class Worth:
         else:
             assert self._mdp is not None
             lost = self.best - policy_value(self._mdp, policy)
-        # the dust of floats is no loss
+        # rounding is no loss
         return lost if abs(lost) > 1e-12 * max(1.0, abs(self.best)) else 0.0
 
     def visits(self, policy: Array) -> Array:
@@ -94,7 +94,7 @@ class Worth:
         return occupancies(self._mdp, policy)
 
     def trivial(self) -> tuple[float, float]:
-        """Least and most that any policy can have, or that is known of it."""
+        """Least and most possible value of a policy, as far as they are known."""
         if self._plant is not None:
             worst = -self._plant.expected_cost(self._plant.zero_gains())
             return min(worst, self.best), 0.0
@@ -103,7 +103,7 @@ class Worth:
         return float(r.min((1, 2)).sum()), float(r.max((1, 2)).sum())
 
 
-# nothing is charged: a lineage of nobody's data
+# nothing is charged: a lineage without people
 _LINEAGE, _LONGEST = "simulated_", 63
 _COLUMNS = {"user_id": "user", "episode_id": "episode", "step": "step"}
 _VECTORS = _COLUMNS | {"next_observation": "next_observation"}
@@ -112,13 +112,13 @@ _DELTA = 1e-6
 
 
 def declared_world(trial: Trial) -> AnyCard:
-    """The card of a trial's world; K users are declared, and nobody is behind them."""
-    found = place_of(trial.world, trial.params)
-    return _tables(trial, found) if isinstance(found, World) else _plant(trial, found)
+    """The card of a trial's world; K users are declared, who do not exist."""
+    place = place_of(trial.world, trial.params)
+    return _tables(trial, place) if isinstance(place, World) else _plant(trial, place)
 
 
 def lineage_of(trial: Trial) -> str:
-    """Under which name the ledger vouches for simulations in this world."""
+    """Name of the lineage under which the ledger vouches for simulations in this world."""
     return (_LINEAGE + re.sub("[^a-z0-9]+", "_", str(run_named(trial.world)).lower()).strip("_"))[:_LONGEST]
 
 
@@ -159,8 +159,8 @@ def _tables(trial: Trial, world: World) -> Card:
         "domain": {
             "horizon": mdp.horizon,
             "dynamics": "stationary" if same and mdp.horizon > 1 else "per_step",
-            "states": {"column": "state", "labels": short(_told_apart(world.raw_labels)), "ends": ends},
-            "actions": {"column": "action", "labels": short(_told_apart(world.actions))},
+            "states": {"column": "state", "labels": short(_distinct(world.raw_labels)), "ends": ends},
+            "actions": {"column": "action", "labels": short(_distinct(world.actions))},
         },
         "reward": {"kind": "estimate", "range": [low, high if high > low else low + 1.0]},
         "source": _source(_COLUMNS | {"reward": "reward", "next_state": "next_state"}),
@@ -178,7 +178,7 @@ def _source(columns: dict[str, str]) -> dict[str, Any]:
     return {"files": ["none.csv"], "columns": columns}
 
 
-def _told_apart(labels: Sequence[str]) -> list[str]:
-    """Every raw state under a label of its own, and none under that of the end."""
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """Distinct labels of raw states, none of them that of the end."""
     many = Counter(labels)
     return [f"{label} ({i})" if many[label] > 1 or label == "end" else label for i, label in enumerate(labels)]

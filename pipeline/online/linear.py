@@ -80,10 +80,10 @@ class LinearWorld:
         """Transitions ``(H, S, A, S)`` of so many logged episodes, by multinomials: the exact law, at any number."""
         H, S, A = self.mdp.shape
         n = np.zeros((H, S, A, S), dtype=np.int64)
-        at = rng.multinomial(episodes, self.mdp.start)
+        people = rng.multinomial(episodes, self.mdp.start)
         for h in range(H):
-            n[h] = rng.multinomial(rng.multinomial(at, self.behaviour), self.mdp.transitions[h])
-            at = n[h].sum((0, 1))
+            n[h] = rng.multinomial(rng.multinomial(people, self.behaviour), self.mdp.transitions[h])
+            people = n[h].sum((0, 1))
         return n
 
 
@@ -126,7 +126,7 @@ def feature_map(scale: Scale, order: Literal["msb", "lsb"] = "msb") -> FeatureMa
 
 
 C, RIDGE, FAILURE, DELTA = 0.1, 0.01, 0.1, 1e-6
-# what a step says: state, action, reward
+# numbers of a step: state, action, reward
 _NUMBERS = 3
 
 Beta = Literal["matched", "theory"]
@@ -261,10 +261,10 @@ def _learner(cell: Cell, x: Contender) -> TrialRow:
 
 def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: LinearTask, run: int) -> LinearResult:
     # one stream for the log, which all contenders share, and one each for noise and ties
-    at = (cell.world, cell.episodes, run)
-    log = np.random.default_rng((3, *at))
-    own = zlib.crc32(f"{x.agent} {x.variant} {cell.rho}".encode())
-    noise, ties = SeededNoise(np.random.SeedSequence((4, *at, own))), np.random.default_rng((5, *at, own))
+    seed = (cell.world, cell.episodes, run)
+    log = np.random.default_rng((3, *seed))
+    key = zlib.crc32(f"{x.agent} {x.variant} {cell.rho}".encode())
+    noise, ties = SeededNoise(np.random.SeedSequence((4, *seed, key))), np.random.default_rng((5, *seed, key))
     rows = count_rows(plan, {"both": w.counts(cell.episodes, log)}, w.mdp.rewards)
     c = LinearConstants(C=C, ridge=RIDGE, shift="edge" if x.ours else "paper", failure=FAILURE)
     if x.release == "one_shot":

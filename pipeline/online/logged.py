@@ -6,8 +6,8 @@ it drops of a real log stays in here.  Seeded noise: nothing is private.
 
 Options of a trial, with their defaults: ``behaviour`` ("uniform": the world's logging policy), ``rewards`` ("known" |
 "learnt": a coin a step, as online agents send it), ``pooled`` (false: a table a step), ``constants`` ("practical").
-Nobody is told which states end an episode.  The regret of the outcome is what K further episodes would lose: the
-logged ones were somebody else's.
+Agents do not know which states end an episode.  The regret of the outcome is that of K further episodes, beside the
+logged ones.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def dp_apvi(trial: Trial) -> Outcome:
 
 def no_data(trial: Trial) -> Outcome:
     """A private release of an empty log: noise, abstaining and known rewards remain."""
-    asked = replace(trial, agent="dp-apvi", options=tuple((k, v) for k, v in trial.options if k != "of"))
-    return as_control(_learnt(asked, "none", logs=0), "dp-apvi")
+    private_trial = replace(trial, agent="dp-apvi", options=tuple((k, v) for k, v in trial.options if k != "of"))
+    return as_control(_learnt(private_trial, "none", logs=0), "dp-apvi")
 
 
 def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
@@ -64,7 +64,7 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
     plan = setting.learn(release, trial.stream(_TIES))
     best = optimum(setting.mdp)
     loss = best - setting.value(plan.policy)
-    at, summed = staged_curve([trial.episodes], [loss])
+    marks, summed = staged_curve([trial.episodes], [loss])
     rho = total_rho(setting.mechanisms)
     tables = "one table for all steps" if knobs["pooled"] else "a table a step"
     facts = {
@@ -79,11 +79,11 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
         "final_loss": loss,
         "optimum": best,
     }
-    return Outcome(at, summed, facts, emitted(setting.whole(plan.policy)), release)
+    return Outcome(marks, summed, facts, emitted(setting.whole(plan.policy)), release)
 
 
 def targets_of(trial: Trial) -> list[PrivateSum]:
-    """What an audit attacks: the one release of the log's tables."""
+    """The target of an audit: the one release of the log's tables."""
     trial.need_budget()
     setting = logged(trial)
     return [PrivateSum(CountLayout(setting.card), setting.mechanisms)]

@@ -1,6 +1,6 @@
 """Trials of the linear mixture agents: papers 000 and 001 in any tabular world, or a mixture of kernels.
 
-Knobs of the linear mixture agents: what a trial may set, what each is where nothing is said, and the tuned ones.
+Knobs of the linear mixture agents, their defaults, and the tuned ones.
 
 Where a value is called tuned it was chosen on seeds from 1000 on, none of which any reported figure uses.  Choices
 after the noise cost no privacy; ``growth`` and ``gram_share`` are fixed before anything is seen.
@@ -51,9 +51,9 @@ from pipeline.worlds.catalog import Mixture, random_mixture
 
 @dataclass(frozen=True)
 class Kind:
-    """What tells one linear mixture agent from another.
+    """Properties of one linear mixture agent.
 
-    ``trust``: whom a user must trust.
+    ``trust``: the trust model.
     ``plain``: the same planner without noise.
     ``growth``: see :class:`Settings`; without noise a plan costs no more than its time.
     """
@@ -99,14 +99,14 @@ class Settings:
     eta: float = TUNED_STEP
 
 
-# the noise of a paper: rows as they are, a plain tree over episodes; what follows the noise is said by ``constants``
+# the noise of a paper: rows as they are, a plain tree over episodes; ``constants`` sets what follows the noise
 _PRINTED = Settings(unit=False, counter="plain", leaf="episode")
 # without noise the prior would answer for unseen states, and the floor is zero
 _PLAIN = Settings(prior=0.0)
 
 
 def printed(base: Settings, kind: Kind) -> Settings:
-    """What the pseudo-code prints beside its noise: bonus, growth, prior, rewards, lambda, step, dense features.
+    """Printed settings beside the noise: bonus, growth, prior, rewards, lambda, step, dense features.
 
     ``kind``: of the agent: paper 000 learns the rewards, paper 001 knows them.
     """
@@ -158,7 +158,7 @@ def defaults_of(agent: str) -> dict[str, Plain]:
 
 
 def variant_of(trial: Trial, s: Settings) -> str:
-    """The words that tell one way to run an agent from another."""
+    """Words for the variant of an agent."""
     words = ["unit" if s.unit else "as printed", s.features]
     if KINDS[trial.agent].trust == "joint":
         words.append(f"{s.counter} over {'batches' if s.leaf == 'batch' else 'episodes'}")
@@ -171,9 +171,9 @@ def bonus_of(agent: str, s: Settings) -> float:
 
 
 def constants_of(trial: Trial, s: Settings) -> str:
-    """Everything that was chosen, in a line."""
-    how = "as printed, " if s.constants == "paper" else "tuned, " if s.bonus is None else ""
-    words = [f"{how}c {bonus_of(trial.agent, s):g}", f"growth {s.growth:g}"]
+    """All chosen constants in a line."""
+    prefix = "as printed, " if s.constants == "paper" else "tuned, " if s.bonus is None else ""
+    words = [f"{prefix}c {bonus_of(trial.agent, s):g}", f"growth {s.growth:g}"]
     words.append("lambda 1 for values up to H" if s.lam is None else f"lambda {s.lam:g}")
     if trial.epsilon is not None:
         words += [f"{s.shift}", f"prior {s.prior:g}"]
@@ -185,18 +185,18 @@ def constants_of(trial: Trial, s: Settings) -> str:
 
 # purposes of a trial's streams
 _WORLD, _NOISE, _TIES = 0, 1, 2
-# of a whole episode: what is still declared where nothing can be won, so that units exist
+# share of an episode's reward that is declared at least, so that units are positive
 _LEAST = 2**-30
 
 
 def no_data(trial: Trial) -> Outcome:
-    """The agent of option ``of``, to whom no statistics ever arrive: noise, bonus, ties and known rewards remain."""
-    of = str(trial.knobs["of"])
-    return as_control(mixture_agent(replace(trial, agent=of), deaf=True), of)
+    """The agent of option ``of`` without statistics: noise, bonus, ties and known rewards remain."""
+    agent_name = str(trial.knobs["of"])
+    return as_control(mixture_agent(replace(trial, agent=agent_name), unread=True), agent_name)
 
 
-class _Deaf:
-    """A regularizer to which episodes come without their statistics."""
+class _Unread:
+    """A regularizer that counts episodes and ignores their statistics."""
 
     def __init__(self, inner: CountedRegularizer) -> None:
         self._inner, self.ridge = inner, inner.ridge
@@ -205,21 +205,21 @@ class _Deaf:
         return getattr(self._inner, name)
 
     def observe(self, visits: Visits) -> None:
-        """Count the episodes, and drop what they say."""
+        """Count the episodes, and drop their statistics."""
         nothing = visits.count[:0]
         rows = visits.phi[:0], visits.response[:0]
         self._inner.observe(Visits(nothing, nothing, *rows, nothing, visits.episodes))
 
 
-def mixture_agent(trial: Trial, deaf: bool = False) -> Outcome:
-    """Value iteration or mirror descent in a linear mixture, as :data:`~.mixture_settings.KINDS` says of the agent."""
+def mixture_agent(trial: Trial, unread: bool = False) -> Outcome:
+    """Value iteration or mirror descent in a linear mixture, by the agent's entry of :data:`KINDS`."""
     s, world = settings_of(trial), _world(trial.world, trial.params)
     problem, guarantee = problem_of(trial, s, world)
-    if deaf:
+    if unread:
         problem = replace(
             problem,
-            transitions=_deafened(problem.transitions),
-            rewards=None if problem.rewards is None else _deafened(problem.rewards),
+            transitions=_unread(problem.transitions),
+            rewards=None if problem.rewards is None else _unread(problem.rewards),
         )
     agent: Agent = (
         linopt_po(problem, s.growth, s.eta * step_size(problem.task))
@@ -227,8 +227,8 @@ def mixture_agent(trial: Trial, deaf: bool = False) -> Outcome:
         else linopt_vi(problem, s.growth, trial.stream(_TIES))
     )
     played = play(agent, EpisodeWorld(world.mdp, trial.stream(_WORLD)))
-    each = played.regret
-    at, regret = curve(each)
+    losses = played.regret
+    marks, regret = curve(losses)
     delta = trial.delta or 0.0
     facts = {
         "trust": guarantee.trust.value,
@@ -239,15 +239,15 @@ def mixture_agent(trial: Trial, deaf: bool = False) -> Outcome:
         "tie_share": None if played.result.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
         "v_star": world.optimum,
         "final_loss": world.optimum - policy_value(world.mdp, _as_probabilities(played.result, world.mdp.shape[2])),
-        "last_tenth": float(each[-max(1, trial.episodes // 10) :].mean()),
+        "last_tenth": float(losses[-max(1, trial.episodes // 10) :].mean()),
         "plans": len(plan_starts(trial.episodes, s.growth)),
         "unknowns": problem.task.features.unknowns,
     }
-    return Outcome(at, regret, facts, played.result.tolist(), _released(problem))
+    return Outcome(marks, regret, facts, played.result.tolist(), _released(problem))
 
 
 def _released(problem: Problem) -> Release:
-    """Both regressions' sums as one release, that of rewards under names of its own."""
+    """Both regressions' sums as one release; those of rewards have a prefix."""
     first, *more = (r.regularizer.release() for r in (problem.transitions, problem.rewards) if r is not None)
     return first if not more else first.beside(more[0], "rewards_")
 
@@ -256,8 +256,8 @@ def _as_probabilities(policy: NDArray[Any], actions: int) -> NDArray[Any]:
     return np.eye(actions)[policy] if policy.ndim == 2 else policy
 
 
-def _deafened(regression: Regression) -> Regression:
-    regularizer: Any = _Deaf(regression.regularizer)  # pyright: ignore[reportArgumentType]
+def _unread(regression: Regression) -> Regression:
+    regularizer: Any = _Unread(regression.regularizer)  # pyright: ignore[reportArgumentType]
     return replace(regression, regularizer=regularizer)
 
 
@@ -275,11 +275,11 @@ def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
 
 
 def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, GaussianGuarantee]:
-    """What the agent is given, and what its noise guarantees."""
+    """The agent's problem, and the guarantee of its noise."""
     task = _task(trial, s, world)
     radii, reward_radii = _radii(trial, s)
     source = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
-    of_transitions, *of_rewards = _shared(task, s)
+    of_transitions, *of_rewards = _regressions(task, s)
     transitions = _regularizer(trial, s, *of_transitions, source)
     if not of_rewards:
         return Problem(task, Regression(transitions, radii)), transitions.guarantee
@@ -289,20 +289,20 @@ def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Gaus
 
 
 def targets_of(trial: Trial) -> list[SumsTarget]:
-    """What an audit attacks: each regression's sums, at its part of the budget."""
+    """Targets of an audit: each regression's sums, at its part of the budget."""
     counter = None if KINDS[trial.agent].trust == "local" else settings_of(trial).counter
     return [SumsTarget(message, ask, counter) for message, ask in messages_of(trial)]
 
 
 def messages_of(trial: Trial) -> list[tuple[MixtureMessage, Ask]]:
-    """What one episode adds to each regression, and the part of the budget asked for it."""
+    """Message of one episode to each regression, and its part of the budget."""
     s = settings_of(trial)
     task = _task(trial, s, _world(trial.world, trial.params))
-    return [(message, _ask(trial, share, gram_share)) for message, share, gram_share in _shared(task, s)]
+    return [(message, _ask(trial, share, gram_share)) for message, share, gram_share in _regressions(task, s)]
 
 
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
-    """What all sums of the trial cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
+    """Exact cost of all sums of the trial to one user (None without noise), and the claim; plays no episode."""
     _, guarantee = problem_of(trial, settings_of(trial), _world(trial.world, trial.params))
     return guarantee.rho, sum((asked_rho(ask) for _, ask in messages_of(trial)), Fraction(0))
 
@@ -318,7 +318,7 @@ def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
     return MixtureTask(rewards, features, trial.episodes, s.unit)
 
 
-def _shared(task: MixtureTask, s: Settings) -> list[tuple[MixtureMessage, Fraction, float]]:
+def _regressions(task: MixtureTask, s: Settings) -> list[tuple[MixtureMessage, Fraction, float]]:
     """Messages, their shares of the budget, and those of their Gram matrices."""
     if s.rewards == "known":
         return [(transition_message(task), Fraction(1), s.gram_share)]
@@ -327,14 +327,14 @@ def _shared(task: MixtureTask, s: Settings) -> list[tuple[MixtureMessage, Fracti
 
 
 def transition_message(task: MixtureTask) -> MixtureMessage:
-    """What one episode adds to the transition counters; steps 0 .. H-2."""
+    """Message of one episode to the transition counters; steps 0 .. H-2."""
     f, tops = task.features, task.tops
     ranges = np.maximum(tops[1:-1], _LEAST * tops[0])
     return MixtureMessage(f.blocks, f.dimension, f.stretch, tuple(ranges.tolist()), float(tops[0]), task.unit)
 
 
 def reward_message(task: MixtureTask) -> MixtureMessage:
-    """What one episode adds to the reward counters; every step."""
+    """Message of one episode to the reward counters; every step."""
     if not isinstance(task.rewards, LearntRewards):
         raise ValueError("these rewards are known; nothing about them is released")
     f, most = task.rewards.features, np.maximum(task.most, _LEAST * task.tops[0])

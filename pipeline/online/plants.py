@@ -1,4 +1,4 @@
-"""Linear plants: the world that plays, exact costs, long batches from their moments; trials of every agent of plants.
+"""Linear plants: their world, exact costs, long batches from their moments; trials of every agent of plants.
 
 Regret is exact: J of the gains of each episode by the Riccati recursion, less J*.  Knobs:
 
@@ -83,31 +83,32 @@ class PlantWorld:
         self._best = world.expected_cost(world.optimal_gains())
         self.gains, self.gram = list[Array](), np.zeros((sum(world.shape),) * 2)
 
-    def __call__(self, ask: LinearRollout) -> tuple[LqBatch, int, float]:
+    def __call__(self, rollout: LinearRollout) -> tuple[LqBatch, int, float]:
         """Raises ValueError if gains and exploration can ask for a control longer than gamma: it has no exact cost."""
-        batch = rolled_out(self.world, ask, self._rng)
-        self.gains.append(ask.gains)
-        self.gram += moments(self.world, ask)[0] * ask.episodes
-        return batch, ask.episodes, rollout_cost(self.world, ask) - self._best
+        batch = rolled_out(self.world, rollout, self._rng)
+        self.gains.append(rollout.gains)
+        self.gram += moments(self.world, rollout)[0] * rollout.episodes
+        return batch, rollout.episodes, rollout_cost(self.world, rollout) - self._best
 
 
-def rolled_out(world: LqSystem, ask: LinearRollout, rng: np.random.Generator) -> LqBatch:
+def rolled_out(world: LqSystem, rollout: LinearRollout, rng: np.random.Generator) -> LqBatch:
     """Episodes of a rollout; of a long one the first :data:`SIMULATED`, with the exact means of the others."""
-    if np.linalg.norm(ask.gains, 2, axis=(1, 2)).max() > world.gamma * (1 + 1e-9):
+    if np.linalg.norm(rollout.gains, 2, axis=(1, 2)).max() > world.gamma * (1 + 1e-9):
         raise ValueError(f"gains must have a norm of at most gamma = {world.gamma}; cut them")
-    if np.linalg.norm(ask.gains, 2, axis=(1, 2)).max() + ask.explore > world.gamma * (1 + 1e-9):
+    if np.linalg.norm(rollout.gains, 2, axis=(1, 2)).max() + rollout.explore > world.gamma * (1 + 1e-9):
         raise ValueError("gains and the radius of exploration must be at most gamma together")
-    states, controls = simulate(world, Controller(ask.gains, ask.explore), min(ask.episodes, SIMULATED), rng)
-    means = moments(world, ask) if ask.episodes > SIMULATED else None
-    return LqBatch(states, controls, ask.episodes, means)
+    controller = Controller(rollout.gains, rollout.explore)
+    states, controls = simulate(world, controller, min(rollout.episodes, SIMULATED), rng)
+    means = moments(world, rollout) if rollout.episodes > SIMULATED else None
+    return LqBatch(states, controls, rollout.episodes, means)
 
 
-def rollout_cost(world: LqSystem, ask: LinearRollout) -> float:
+def rollout_cost(world: LqSystem, rollout: LinearRollout) -> float:
     """Exact expected cost of one episode, exploration included."""
     B, R = world.B, world.cost.R
-    P = gain_matrices(world.A, B, world.cost, ask.gains)
-    pushed = np.sum(R + B.T @ P[1:] @ B, axis=0).trace() * ask.explore**2 / len(R)
-    return world.expected_cost(ask.gains) + float(pushed)
+    P = gain_matrices(world.A, B, world.cost, rollout.gains)
+    pushed = np.sum(R + B.T @ P[1:] @ B, axis=0).trace() * rollout.explore**2 / len(R)
+    return world.expected_cost(rollout.gains) + float(pushed)
 
 
 def lost_by(world: LqSystem, gains: Array) -> float:
@@ -115,16 +116,16 @@ def lost_by(world: LqSystem, gains: Array) -> float:
     return world.expected_cost(gains) - world.expected_cost(world.optimal_gains())
 
 
-def moments(world: LqSystem, ask: LinearRollout) -> tuple[Array, Array]:
+def moments(world: LqSystem, rollout: LinearRollout) -> tuple[Array, Array]:
     """Exact means of one episode's sums of z z' ``(D, D)`` and z x_next' ``(D, n)``."""
     n, d = world.shape
     AB = np.hstack([world.A, world.B])
-    push = np.zeros((n + d, n + d))
-    push[n:, n:] = np.eye(d) * ask.explore**2 / d
+    exploration = np.zeros((n + d, n + d))
+    exploration[n:, n:] = np.eye(d) * rollout.explore**2 / d
     second, gram = np.outer(world.start, world.start), np.zeros((n + d, n + d))
-    for K in ask.gains:
+    for K in rollout.gains:
         lift = np.vstack([np.eye(n), K])
-        z = lift @ second @ lift.T + push
+        z = lift @ second @ lift.T + exploration
         gram += z
         second = AB @ z @ AB.T + world.covariance
     return gram, gram @ AB.T
@@ -140,8 +141,8 @@ def controlled(
 ) -> Outcome:
     """The outcome of a run that ends with gains ``(H, d, n)``."""
     lost = lost_by(world, gains)
-    at, summed = staged_curve(ends, [lost] if losses is None else losses)
-    return Outcome(at, summed, {**facts, "final_loss": lost}, gains.tolist(), release, sum(world.shape))
+    marks, summed = staged_curve(ends, [lost] if losses is None else losses)
+    return Outcome(marks, summed, {**facts, "final_loss": lost}, gains.tolist(), release, sum(world.shape))
 
 
 def lq_world(trial: Trial) -> LqSystem:
@@ -153,7 +154,7 @@ def lq_world(trial: Trial) -> LqSystem:
 
 
 def spent(trial: Trial, rho: Fraction | None) -> dict[str, Any]:
-    """What the noise really costs, by the conversion that is valid for every rho."""
+    """Loss of the noise drawn, by the conversion that is valid for every rho."""
     if rho is None or trial.delta is None:
         return {}
     spent = up(rho)
@@ -161,20 +162,20 @@ def spent(trial: Trial, rho: Fraction | None) -> dict[str, Any]:
 
 
 def control_of(world: LqSystem) -> LqControl:
-    """What is public about a system."""
+    """Public parameters of a system."""
     return LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
 
 
 def ask_of(trial: Trial) -> Ask:
-    """What a private trial asks for."""
+    """Budget of a private trial."""
     epsilon, delta = trial.need_budget()
     return Ask(epsilon=epsilon, delta=delta, calibration=trial.calibration or "tight")
 
 
 def noise_of(trial: Trial) -> SeededNoise:
-    """Noise of its own, apart from the world's stream."""
-    asked = 0 if trial.epsilon is None or math.isinf(trial.epsilon) else round(trial.epsilon * 10**6)
-    return SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes, asked)))
+    """The trial's noise, apart from the world's stream."""
+    micro_epsilon = 0 if trial.epsilon is None or math.isinf(trial.epsilon) else round(trial.epsilon * 10**6)
+    return SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes, micro_epsilon)))
 
 
 # how far, in norm, the fixed gain's model is from the truth
@@ -208,8 +209,8 @@ def commit(trial: Trial) -> Outcome:
     plan = _plan(trial, world, exploration)
     drawn: list[Release] = []
 
-    def release(seen: Sequence[LqBatch]) -> LqMoments:
-        drawn.append(draw_lq(plan, seen, noise_of(trial)))
+    def release(batches: Sequence[LqBatch]) -> LqMoments:
+        drawn.append(draw_lq(plan, batches, noise_of(trial)))
         return released_moments(plan, drawn[-1])
 
     agent = explore_then_commit(_task(world), trial.episodes, exploration, release, LqConstants())
@@ -218,25 +219,25 @@ def commit(trial: Trial) -> Outcome:
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
     facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
     facts |= spent(trial, plan.rho) | {"left_zero_at": exploration.episodes + 1}
-    # the server sees who explores, and what it does with the others is made of the release
+    # the server knows which users explore; the controls of the others depend on the release alone
     return _outcome(plant, played, facts, replace(drawn[-1], trust_model="joint"))
 
 
 def release_of(trial: Trial) -> list[PrivateSum]:
-    """What an audit attacks: the one release of explore-then-commit or dp-lqr."""
+    """The target of an audit: the one release of explore-then-commit or dp-lqr."""
     world = lq_world(trial)
     logged = Exploration(trial.episodes, world.gamma)
     return [_plan(trial, world, logged if trial.agent == "dp-lqr" else _exploration(trial, world))]
 
 
 def message_of(trial: Trial) -> LqMessage:
-    """What one episode adds to the optimist's sums."""
+    """Message of one episode to the optimist's sums."""
     world = lq_world(trial)
     return LqMessage(*world.shape, world.horizon, (1.0, world.gamma, 1.0))
 
 
 def sums_of(trial: Trial) -> list[SumsTarget]:
-    """What an audit attacks: the optimist's sums.
+    """The target of an audit: the optimist's sums.
 
     Raises CardError if the counter is none of those there are.
     """
@@ -246,23 +247,23 @@ def sums_of(trial: Trial) -> list[SumsTarget]:
 
 
 def optimist_cost(trial: Trial) -> tuple[Fraction | None, Fraction]:
-    """What the optimist's sums cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
+    """Exact cost of the optimist's sums to one user (None without noise), and the claim; plays no episode."""
     return _regularizer(trial, lq_world(trial), _ends(trial)).guarantee.rho, asked_rho(ask_of(trial))
 
 
 def dp_lqr(trial: Trial) -> Outcome:
-    """dp-lqr: one release of the logs of as many exploring episodes, which others have played, then K episodes."""
+    """dp-lqr: one release of the logs of as many exploring episodes of other people, then K episodes."""
     world, rng = lq_world(trial), trial.stream(_LOGS)
     task = _task(world)
     behaviour = Exploration(trial.episodes, world.gamma)
     plan = _plan(trial, world, behaviour)
     logs = play(explore(task, behaviour), PlantWorld(world, rng))
-    seen = draw_lq(plan, logs.result, noise_of(trial))
-    gains = certainty_equivalence(released_moments(plan, seen), task, LqConstants()).gains
+    release = draw_lq(plan, logs.result, noise_of(trial))
+    gains = certainty_equivalence(released_moments(plan, release), task, LqConstants()).gains
     outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
     words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_cuts()}"
     facts = {"trust": "central", "constants": words} | spent(trial, plan.rho)
-    return replace(outcome, facts={**outcome.facts, **facts}, release=seen)
+    return replace(outcome, facts={**outcome.facts, **facts}, release=release)
 
 
 def _exploration(trial: Trial, world: LqSystem) -> Exploration:
@@ -296,7 +297,7 @@ def optimistic(trial: Trial) -> Outcome:
     plant = PlantWorld(world, trial.stream(0))
     played = play(agent, plant)
     cost = spent(trial, regularizer.guarantee.rho)
-    facts = _said(trial, width) | cost | _story(world, played.result, regularizer)
+    facts = _setting_facts(trial, width) | cost | _planning_facts(world, played.result, regularizer)
     if max(np.diff(played.ends, prepend=0)) > SIMULATED:
         facts["long_batches"] = f"{SIMULATED:,} episodes are played, and the exact mean stands for each other one"
     return _outcome(plant, played, facts, regularizer.release())
@@ -307,8 +308,8 @@ def _regularizer(trial: Trial, world: LqSystem, ends: Sequence[int]) -> CountedL
     return lq_regularizer(message_of(trial), ends, ask, 1.0, handle, noise_of(trial), counter_of(trial))
 
 
-def _story(world: LqSystem, plans: Sequence[OfuPlan], regularizer: CountedLqRegularizer) -> dict[str, Any]:
-    """What happened on the way; facts of a simulation."""
+def _planning_facts(world: LqSystem, plans: Sequence[OfuPlan], regularizer: CountedLqRegularizer) -> dict[str, Any]:
+    """Facts of the plans of a simulation."""
     best = world.expected_cost(world.optimal_gains())
     ridge = regularizer.ridge()
     return {
@@ -323,7 +324,7 @@ def _story(world: LqSystem, plans: Sequence[OfuPlan], regularizer: CountedLqRegu
     }
 
 
-def _said(trial: Trial, width: float) -> dict[str, Any]:
+def _setting_facts(trial: Trial, width: float) -> dict[str, Any]:
     counter = "" if trial.epsilon is None else counter_of(trial)
     variant = {"": "λ = 1", "tree": "tree over episodes", "epochs": "extra: one release a plan"}[counter]
     growth = _growth(trial)
@@ -363,7 +364,7 @@ def _task(world: LqSystem) -> LqTask:
 
 
 def counter_of(trial: Trial) -> LqCounter:
-    """How the optimist adds up episodes."""
+    """Counter of the optimist's episodes."""
     return trial.over(_OPTIMIST, counter=("tree", "epochs"))["counter"]
 
 
@@ -425,12 +426,12 @@ class _Sums:
         self.drawn: list[Release] = []
         self.cost = spent(trial, cost_of(message, self._variances, 1))
 
-    def __call__(self, question: ResidualQuery, batches: Sequence[LqBatch]) -> Array:
-        one = _residual_message(self._world, self._trial, question)
-        counter = begin(one, self._variances, Once(1), Model.JOINT, self._handle, self._noise, self._ask)
-        counter.add(np.sum([one.integers(batch) for batch in batches], axis=0))
+    def __call__(self, query: ResidualQuery, batches: Sequence[LqBatch]) -> Array:
+        message = _residual_message(self._world, self._trial, query)
+        counter = begin(message, self._variances, Once(1), Model.JOINT, self._handle, self._noise, self._ask)
+        counter.add(np.sum([message.integers(batch) for batch in batches], axis=0))
         self.drawn.append(counter.release())
-        return one.matrix(counter.total())
+        return message.matrix(counter.total())
 
 
 def _adaptive_constants(trial: Trial) -> AdaptiveConstants:
@@ -456,17 +457,17 @@ def declared_norm(world: LqSystem) -> float:
 
 
 def residual_targets(trial: Trial) -> list[SumsTarget]:
-    """What an audit attacks: the first epoch's one release; later ones differ in public numbers only."""
+    """The target of an audit: the first epoch's one release; later ones differ in public numbers only."""
     world = lq_world(trial)
     centre = prior(control_of(world), AdaptiveConstants().norm).mean
     message = _residual_message(world, trial, ResidualQuery(centre, np.eye(sum(world.shape)), 1.0))
     return [SumsTarget(message, ask_of(trial), "fresh")]
 
 
-def _residual_message(world: LqSystem, trial: Trial, question: ResidualQuery) -> ResidualMessage:
+def _residual_message(world: LqSystem, trial: Trial, query: ResidualQuery) -> ResidualMessage:
     if trial.calibration == "paper":
         raise CardError(f"no paper prints scales for {trial.agent}; use calibration = 'tight'")
-    return ResidualMessage(question.centre, question.frame, question.radius, world.horizon)
+    return ResidualMessage(query.centre, query.frame, query.radius, world.horizon)
 
 
 _EXPLORER: dict[str, Plain] = {"explore": None, "radius": RADIUS}

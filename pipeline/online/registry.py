@@ -1,4 +1,4 @@
-"""Online agents and controls by name: what ``simulate``, ``compare``, ``audit`` and the studies can let play.
+"""Online agents and controls by name, for ``simulate``, ``compare``, ``audit`` and the studies.
 
 A new agent is one :class:`~pipeline.online.trial.OnlineAgent` in the ``AGENTS`` of its module.  One of another
 package is named ``module:object`` and is the same type.
@@ -16,15 +16,15 @@ from pipeline.online.trial import Facts, Measured, OnlineAgent, Outcome, Trial, 
 
 
 def no_data(trial: Trial) -> Outcome:
-    """The control to whom no data ever arrives: the agent of option ``of``, with its noise, ties and known rewards.
+    """The control without data: the agent of option ``of``, with its noise, ties and known rewards.
 
     Raises CardError if ``of`` is none of those that can be kept from their data.
     """
-    of = str(trial.knobs.get("of"))
-    play = AGENTS[of].unread if of in AGENTS else None
+    agent_name = str(trial.knobs.get("of"))
+    play = AGENTS[agent_name].unread if agent_name in AGENTS else None
     if play is None:
-        known = ", ".join(name for name, agent in AGENTS.items() if agent.unread is not None)
-        raise CardError(f"no-data: option 'of' is one of {known}; got {of!r}")
+        names = ", ".join(name for name, agent in AGENTS.items() if agent.unread is not None)
+        raise CardError(f"no-data: option 'of' is one of {names}; got {agent_name!r}")
     return play(trial)
 
 
@@ -39,11 +39,11 @@ AGENTS: Mapping[str, OnlineAgent] = {
 }
 
 
-# nights name the private agent alone: there one counter, hence one trust model, is all there is
+# recipes of nights name the agent without its trust model, since nights have one
 _ALSO = {"dp-ucbvi": "dp-ucbvi-jdp"}
 
 
-def called(name: str) -> str:
+def played_name(name: str) -> str:
     """The name under which an agent of a recipe is played."""
     return _ALSO.get(name, name)
 
@@ -72,14 +72,14 @@ def measure(trial: Trial) -> Measured:
 
 
 def plain_values(trial: Trial, out: Outcome) -> Measured:
-    """The outcome of a trial for a kept result, and what one user sent for all of their episodes."""
+    """The outcome of a trial for a kept result, and one user's communication over all of their episodes."""
     sent = sent_by_user(out.release, len(out.policy or ()), out.numbers, trial.episodes_per_user)
     facts = cast("Facts", dict(out.facts))
     return {"marks": out.marks, "regret": out.regret, "facts": facts, "policy": out.policy, "sent": sent}
 
 
 def modules_of(trial: Trial) -> tuple[str, ...]:
-    """The modules whose code decides what a trial measures: its agent's, and that of a world of your own."""
+    """The modules that a trial's result depends on: its agent's, and that of a plug-in world."""
     agent = str(trial.knobs.get("of")) if trial.agent == "no-data" else trial.agent
     own = [name.partition(":")[0] for name in (agent, trial.world) if is_plugin(name)]
     return (find(agent).play.__module__, *own)

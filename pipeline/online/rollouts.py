@@ -1,8 +1,8 @@
 """Online agents in simulated worlds: the runners, and exact regret.
 
-One loop, :func:`play`, runs every agent.  What an agent asks for is public (who follows which policy); what it gets
-are whole episodes (:class:`EpisodeWorld`), counts that an interactive mechanism released (:class:`CountWorld`), private
-tables of one batch (:class:`BatchWorld`), or episodes of a plant (:class:`~pipeline.online.plants.PlantWorld`).
+One loop, :func:`play`, runs every agent.  An agent's queries are public (numbers of users and their policies); the
+replies are whole episodes (:class:`EpisodeWorld`), counts that an interactive mechanism released (:class:`CountWorld`),
+private tables of one batch (:class:`BatchWorld`), or episodes of a plant (:class:`~pipeline.online.plants.PlantWorld`).
 Within a batch the policy is fixed, so its tables are drawn from the exact law, a chain of multinomials: a batch of 10^9
 users costs what one of ten does.
 
@@ -20,7 +20,7 @@ a name of ``worlds.py``  a tabular world, ``gymnasium:ID`` among them
 ``module:object``        a :class:`~pipeline.worlds.world.WorldFunction` of your own, which returns either kind
 =======================  ===========================================================================================
 
-And what an online agent may know before its first user: the counts that an offline run has released.
+And the prior knowledge of an online agent: counts that an offline run has released.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from pipeline.worlds.world import World, WorldFunction, multinomials, sample_cou
 RELEASE = "release:"
 Params = tuple[tuple[str, Any], ...]
 Kind = TypeVar("Kind", World, LqSystem)
-# what a place is that is not of the kind that is asked for
+# end of the error where a world is of the other kind
 _OTHERWISE: dict[type, str] = {
     World: "is a linear plant; use private-ofu-rl or another agent of plants",
     LqSystem: "has states and actions; this agent is for linear plants such as lq",
@@ -119,10 +119,10 @@ def typed_place(name: str, params: Params, kind: type[Kind]) -> Kind:
 
     Raises CardError if it is the other kind, or there is none.
     """
-    found = place_of(name, params)
-    if not isinstance(found, kind):
+    place = place_of(name, params)
+    if not isinstance(place, kind):
         raise CardError(f"world {name}: {_OTHERWISE[kind]}")
-    return found
+    return place
 
 
 def _lq(instance: int, seed: int = 11) -> LqSystem:
@@ -133,7 +133,7 @@ _PLANTS = {"lq": _lq, "double_integrator": double_integrator, "plant": written_p
 
 
 def _built(name: str, chosen: dict[str, Any]) -> object:
-    """What a function of your own returns; a tabular world is built by the registry of worlds, which checks it."""
+    """Result of a plug-in function; a tabular world is built by the registry of worlds, which checks it."""
     try:
         return plugin(name, WorldFunction).build(**chosen)
     except TypeError:
@@ -165,14 +165,14 @@ def counts_before(trial: Trial, layout: OnlineLayout) -> OnlineCounts:
 
     Raises CardError if there is no such run, it is of other states, actions or steps, or rewards are learnt.
     """
-    said = trial.knobs.get("warm_start")
-    if said is None:
+    source = trial.knobs.get("warm_start")
+    if source is None:
         return nothing_seen(layout)
-    if not str(said).startswith(RUN):
-        raise CardError(f"{trial.agent}: warm_start = {said!r}; say {RUN}NAME, a run of counts")
+    if not str(source).startswith(RUN):
+        raise CardError(f"{trial.agent}: warm_start = {source!r}; say {RUN}NAME, a run of counts")
     if layout.rewards:
         raise CardError(f"{trial.agent}: warm_start brings transitions alone; leave out rewards = 'learnt'")
-    folder = Path(str(said).removeprefix(RUN))
+    folder = Path(str(source).removeprefix(RUN))
     run = read_run(folder)
     card = checked(released_card(run, name="released", episodes=1, episodes_per_user=1, rho=1.0))
     states, actions = _matched(card, typed_place(trial.world, trial.params, World), folder.name)
@@ -184,33 +184,33 @@ def counts_before(trial: Trial, layout: OnlineLayout) -> OnlineCounts:
     sd = next(m for m in run.release.mechanisms if m.table == "n_sas").standard_deviation
     if layout.pooled:
         n, sd = n.sum(0, keepdims=True), sd * len(n) ** 0.5
-    # an end is declared: what stays there is no news
+    # ends are declared: their transitions are known
     ends = np.zeros((S - L, A, S))
     ends[np.arange(S - L), :, np.arange(L, S)] = trial.episodes
-    whole = np.concatenate([n, np.broadcast_to(ends, (len(n), *ends.shape))], axis=1)
-    there = whole[:, states][:, :, actions][..., states]
-    return OnlineCounts(0, np.broadcast_to(there, (*layout.cells, len(states))).copy(), None, sd, 0.0)
+    with_ends = np.concatenate([n, np.broadcast_to(ends, (len(n), *ends.shape))], axis=1)
+    matched = with_ends[:, states][:, :, actions][..., states]
+    return OnlineCounts(0, np.broadcast_to(matched, (*layout.cells, len(states))).copy(), None, sd, 0.0)
 
 
 def _matched(card: Card, world: World, run: str) -> list[Integers]:
     """Index of each state and action of the world among the card's labels; in their order where no label is shared."""
-    d, found = card.domain, list[Integers]()
+    d, indices = card.domain, list[Integers]()
     for labels, names in ((d.state_labels, world.raw_labels), (d.action_labels, world.actions)):
-        at = {label: i for i, label in enumerate(labels)}
-        index = [at.get(name, -1) for name in names] if set(names) & set(labels) else list(range(len(names)))
+        index_of = {label: i for i, label in enumerate(labels)}
+        index = [index_of.get(name, -1) for name in names] if set(names) & set(labels) else list(range(len(names)))
         if sorted(index) != list(range(len(labels))):
             raise CardError(f"warm_start: {run} counts other states or actions than world {world.name} has")
-        found.append(np.array(index))
-    return found
+        indices.append(np.array(index))
+    return indices
 
 
-Answer = TypeVar("Answer")
-Asked = TypeVar("Asked")
-Told = TypeVar("Told")
+Result = TypeVar("Result")
+Query = TypeVar("Query")
+Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True)
-class Played(Generic[Answer]):
+class Played(Generic[Result]):
     """A run: of each rollout its last episode and the mean loss of its episodes, exactly, reward units.
 
     ``result``: what the agent returned.
@@ -218,27 +218,27 @@ class Played(Generic[Answer]):
 
     ends: list[int]
     losses: list[float]
-    result: Answer
+    result: Result
 
     @property
     def regret(self) -> Array:
-        """Of every episode ``(K,)``."""
+        """Regret of every episode ``(K,)``."""
         return np.repeat(self.losses, np.diff(self.ends, prepend=0))
 
 
-def play(agent: Generator[Asked, Told, Answer], world: Callable[[Asked], tuple[Told, int, float]]) -> Played[Answer]:
+def play(agent: Generator[Query, Reply, Result], world: Callable[[Query], tuple[Reply, int, float]]) -> Played[Result]:
     """Run an agent until it returns.
 
-    ``world``: what the agent is answered, how many episodes that took, and what each lost.
+    ``world``: from a query to its reply, the number of its episodes, and the mean loss of one.
     """
     ends, losses = list[int](), list[float]()
-    ask = next(agent)
+    query = next(agent)
     while True:
-        told, episodes, lost = world(ask)
+        reply, episodes, lost = world(query)
         ends.append(episodes + (ends[-1] if ends else 0))
         losses.append(lost)
         try:
-            ask = agent.send(told)
+            query = agent.send(reply)
         except StopIteration as end:
             return Played(ends, losses, end.value)
 
@@ -255,15 +255,15 @@ class EpisodeWorld:
         self._last: Rollout | None = None
         self._lost = 0.0
 
-    def __call__(self, ask: Rollout) -> tuple[Trajectory, int, float]:
+    def __call__(self, rollout: Rollout) -> tuple[Trajectory, int, float]:
         """One policy may serve many episodes: it is valued once."""
-        if ask is not self._last:
-            p = ask.probabilities
+        if rollout is not self._last:
+            p = rollout.probabilities
             self._lost = self._best - policy_value(
-                self._mdp, np.eye(self._mdp.shape[2])[ask.policy] if p is None else p
+                self._mdp, np.eye(self._mdp.shape[2])[rollout.policy] if p is None else p
             )
-        self._last = ask
-        return self._sampler.episodes(ask), ask.episodes or 1, self._lost
+        self._last = rollout
+        return self._sampler.episodes(rollout), rollout.episodes or 1, self._lost
 
 
 class Sampler:
@@ -273,12 +273,12 @@ class Sampler:
         self._rng, self._choices = rng, rng.spawn(1)[0]
         self._start, self._moves, self._rewards = mdp.start.cumsum(), mdp.transitions.cumsum(-1), mdp.rewards
 
-    def episodes(self, ask: Rollout) -> Trajectory:
-        """What was asked for, one episode or several at once."""
+    def episodes(self, rollout: Rollout) -> Trajectory:
+        """Episodes of a rollout, one or several at once."""
         H, S, _ = self._rewards.shape  # noqa: N806
-        n = ask.episodes or 1
+        n = rollout.episodes or 1
         u = self._rng.random((n, H + 1))
-        chosen = self._chosen(ask, n)
+        chosen = self._chosen(rollout, n)
         states, actions = np.empty((n, H + 1), dtype=np.int64), np.empty((n, H), dtype=np.int64)
         # a cumulated row may end a rounding below 1
         states[:, 0] = np.minimum(self._start.searchsorted(u[:, 0], side="right"), S - 1)
@@ -290,14 +290,14 @@ class Sampler:
             else:
                 states[:, h + 1] = np.minimum((self._moves[h, s, a] <= u[:, h + 1, None]).sum(-1), S - 1)
         rewards = self._rewards[np.arange(H), states[:, :-1], actions]
-        one = ask.episodes is None
-        return Trajectory(states[0], actions[0], rewards[0]) if one else Trajectory(states, actions, rewards)
+        single = rollout.episodes is None
+        return Trajectory(states[0], actions[0], rewards[0]) if single else Trajectory(states, actions, rewards)
 
-    def _chosen(self, ask: Rollout, n: int) -> Integers:
-        """Actions ``(H, S)``, or ``(H, n, S)`` of a stochastic policy: what each episode would do in each state."""
-        p = ask.probabilities
+    def _chosen(self, rollout: Rollout, n: int) -> Integers:
+        """Actions ``(H, S)`` of each state, or ``(H, n, S)`` of each episode for a stochastic policy."""
+        p = rollout.probabilities
         if p is None:
-            return ask.policy.astype(np.int64)
+            return rollout.policy.astype(np.int64)
         u = self._choices.random((p.shape[0], n, 1, 1))
         return np.minimum((p.cumsum(-1)[:, None] <= u).sum(-1), p.shape[-1] - 1)
 
@@ -305,30 +305,30 @@ class Sampler:
 class CountWorld:
     """Answers with counts that an interactive mechanism released; ``rng`` belongs to the world alone.
 
-    ``unread``: users come, and what they say is dropped: the mechanism releases noise.
+    ``unread``: users' data are dropped, and the mechanism releases noise.
     """
 
     def __init__(
         self, mdp: TabularMDP, counts: InteractiveCounts, rng: np.random.Generator, *, unread: bool = False
     ) -> None:
         self._mdp, self._counts, self._rng, self._best = mdp, counts, rng, optimum(mdp)
-        self._heard = int(not unread)
+        self._reads = int(not unread)
         self._highest = mdp.rewards.max((1, 2))
 
-    def __call__(self, ask: Batch) -> tuple[OnlineCounts, int, float]:
+    def __call__(self, batch: Batch) -> tuple[OnlineCounts, int, float]:
         """Within a batch the policy is fixed: its tables have an exact law."""
         mdp, highest, counts, rng = self._mdp, self._highest, self._counts, self._rng
-        lost = self._best - policy_value(mdp, ask.policy)
-        people = walked(mdp, ask.policy, ask.episodes, rng) if counts.protocol and self._heard else None
+        lost = self._best - policy_value(mdp, batch.policy)
+        people = walked(mdp, batch.policy, batch.episodes, rng) if counts.protocol and self._reads else None
         if people is None:
-            n_sas = sample_count_tables(mdp, ask.policy, ask.episodes, rng).n_sas
+            n_sas = sample_count_tables(mdp, batch.policy, batch.episodes, rng).n_sas
         else:
             n_sas = visits_of(people, mdp.shape)
             people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
         bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
-        bits = None if bits is None else self._heard * bits
-        counts.add(Tally(ask.episodes, self._heard * n_sas, bits, people, ask.policy > 0))
-        return counts.counts(), ask.episodes, lost
+        bits = None if bits is None else self._reads * bits
+        counts.add(Tally(batch.episodes, self._reads * n_sas, bits, people, batch.policy > 0))
+        return counts.counts(), batch.episodes, lost
 
 
 def walked(mdp: TabularMDP, policy: NDArray[Any], episodes: int, rng: np.random.Generator) -> Trajectory:
@@ -355,7 +355,7 @@ def rounded_rewards(visits: Integers, rewards: Array, highest: Array, rng: np.ra
 
 @dataclass(frozen=True)
 class PlayedBatch:
-    """One batch that was played: its users, what was kept of them, and the noisy sums that left it."""
+    """One batch that was played: its users, layout and noisy sums."""
 
     users: int
     layout: BatchLayout
@@ -363,7 +363,7 @@ class PlayedBatch:
 
 
 class BatchWorld:
-    """Answers with private tables of one batch, and keeps what left each; ``rng`` belongs to the world alone.
+    """Answers with private tables of one batch, and keeps their noisy sums; ``rng`` belongs to the world alone.
 
     Raises ValueError if rewards are not in [0, 1]: they travel as bits.
     """
@@ -383,22 +383,22 @@ class BatchWorld:
         self._best = optimum(mdp)
         self.batches = list[PlayedBatch]()
 
-    def __call__(self, ask: BatchRollout) -> tuple[PrivateBatch, int, float]:
+    def __call__(self, batch: BatchRollout) -> tuple[PrivateBatch, int, float]:
         """Policies without users are left out."""
         mdp, rng = self._mdp, self._rng
-        played, (first, stop) = ask.episodes > 0, ask.steps
-        policies, episodes = ask.policies[played], ask.episodes[played]
-        layout = BatchLayout((stop - first, *mdp.shape[1:]), ask.lean, ask.rewards, ends=stop == mdp.horizon)
+        played, (first, stop) = batch.episodes > 0, batch.steps
+        policies, episodes = batch.policies[played], batch.episodes[played]
+        layout = BatchLayout((stop - first, *mdp.shape[1:]), batch.lean, batch.rewards, ends=stop == mdp.horizon)
         earned = set_values(mdp.transitions, mdp.rewards, mdp.start, policies)
         users = int(episodes.sum())
-        whole, people = sample_batch(mdp, policies, episodes, rng), None
+        all_steps, people = sample_batch(mdp, policies, episodes, rng), None
         if self._protocol:
-            each = [walked(mdp, p, int(n), rng) for p, n in zip(policies, episodes, strict=True)]
-            people = [v for walk in each for v in layout.values(_between(walk, first, stop))]
-            n_sas = np.sum([visits_of(walk, mdp.shape) for walk in each], axis=0)
-            whole = BatchTables(users, n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
-        kept = BatchTables(users, whole.n_sas[first:stop], whole.r_sa[first:stop], people)
-        private = self._privatizer.release(kept, layout, self._noise)
+            walks = [walked(mdp, p, int(n), rng) for p, n in zip(policies, episodes, strict=True)]
+            people = [v for walk in walks for v in layout.values(_between(walk, first, stop))]
+            n_sas = np.sum([visits_of(walk, mdp.shape) for walk in walks], axis=0)
+            all_steps = BatchTables(users, n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
+        tables = BatchTables(users, all_steps.n_sas[first:stop], all_steps.r_sa[first:stop], people)
+        private = self._privatizer.release(tables, layout, self._noise)
         self.batches.append(PlayedBatch(users, layout, private.noisy))
         return private, users, self._best - float(episodes @ earned) / users
 
@@ -425,9 +425,9 @@ def as_printed(trial: Trial) -> bool:
 
     Raises CardError if the option is neither ``practical`` nor ``paper``.
     """
-    if (said := trial.knobs.get("constants", "practical")) not in ("practical", "paper"):
-        raise CardError(f"{trial.agent}: constants is one of practical, paper; got {said!r}")
-    return said == "paper"
+    if (constants := trial.knobs.get("constants", "practical")) not in ("practical", "paper"):
+        raise CardError(f"{trial.agent}: constants is one of practical, paper; got {constants!r}")
+    return constants == "paper"
 
 
 def emitted(policy: Array) -> list[Any]:
@@ -435,10 +435,10 @@ def emitted(policy: Array) -> list[Any]:
     return (policy.argmax(-1) if np.isin(policy, (0, 1)).all() else policy).tolist()
 
 
-def as_control(found: Outcome, of: str) -> Outcome:
+def as_control(outcome: Outcome, of: str) -> Outcome:
     """The outcome of an agent that was kept from its data, as a row of a control."""
     more = {"trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
-    return replace(found, facts={**found.facts, **more}, release=None)
+    return replace(outcome, facts={**outcome.facts, **more}, release=None)
 
 
 def uniform(trial: Trial) -> Outcome:
@@ -448,7 +448,7 @@ def uniform(trial: Trial) -> Outcome:
 
 
 def always_first(trial: Trial) -> Outcome:
-    """Action 0 everywhere: what a tie broken by index would copy."""
+    """Action 0 everywhere, as ties broken by index would choose."""
     return _constant(trial, 0)
 
 
@@ -458,7 +458,7 @@ def always_right(trial: Trial) -> Outcome:
 
 
 def best_constant(trial: Trial) -> Outcome:
-    """The action that is worth most when it is played everywhere: known only to whoever knows the world."""
+    """The best single action for all states and steps, computed from the true world."""
     mdp = world_of(trial)
     H, S, A = mdp.shape  # noqa: N806
     worth = [policy_value(mdp, constant(H, S, A, a)) for a in range(A)]
@@ -491,8 +491,8 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
 
     Raises CardError if there is no such world or parameter.
     """
-    own = not name.startswith(RELEASE) and builds_horizon(name)
-    horizon = None if own else dict(params).get("horizon")
+    builds = not name.startswith(RELEASE) and builds_horizon(name)
+    horizon = None if builds else dict(params).get("horizon")
     world = typed_place(name, params, World)
     return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
 
@@ -510,9 +510,9 @@ def _constant(trial: Trial, action: int) -> Outcome:
 def _always(trial: Trial, policy: Policy) -> Outcome:
     mdp = world_of(trial)
     loss = optimum(mdp) - policy_value(mdp, policy)
-    at, summed = staged_curve([trial.episodes], [loss])
+    marks, summed = staged_curve([trial.episodes], [loss])
     facts = {"trust": "none", "variant": "control", "final_loss": loss, "optimum": optimum(mdp)}
-    return Outcome(at, summed, facts, emitted(policy.probabilities))
+    return Outcome(marks, summed, facts, emitted(policy.probabilities))
 
 
 AGENTS = {

@@ -1,4 +1,4 @@
-"""SDP-PE in known worlds (paper 002): its constants, trust models, and what its stages did.
+"""SDP-PE in known worlds (paper 002): its constants, trust models, and facts of its stages.
 
 Options of a trial, with their defaults: ``constants`` ("practical" | "paper"), ``trust`` ("shuffle" | "none" |
 "joint" | "local"), ``pooled`` (true), ``lean`` (true; false with "paper", which keeps the paper's three tables),
@@ -52,7 +52,7 @@ def sdp_pe(trial: Trial) -> Outcome:
     """
     mdp, knobs = world_of(trial), knobs_of(trial)
     task = agent.BatchTask(mdp.shape, mdp.start, trial.episodes)
-    constants = _agents_own(knobs)
+    constants = _agent_constants(knobs)
     privatizer = privatizer_of(trial, knobs, mdp.horizon)
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     try:
@@ -63,7 +63,7 @@ def sdp_pe(trial: Trial) -> Outcome:
     except ValueError as e:
         raise CardError(f"sdp-pe: {e}") from None
     answer, batches = played.result, world.batches
-    at, summed = staged_curve(played.ends, played.losses)
+    marks, summed = staged_curve(played.ends, played.losses)
     facts = {
         "trust": knobs["trust"],
         "variant": _variant(trial, knobs),
@@ -77,12 +77,12 @@ def sdp_pe(trial: Trial) -> Outcome:
     }
     facts["final_loss"] = facts["suboptimality"]
     return Outcome(
-        at, summed, facts, answer.policy.tolist(), privatizer.released([(b.layout, b.noisy) for b in batches])
+        marks, summed, facts, answer.policy.tolist(), privatizer.released([(b.layout, b.noisy) for b in batches])
     )
 
 
 def targets_of(trial: Trial) -> list[BatchTarget]:
-    """What an audit attacks: the first batch of each kind.
+    """Targets of an audit: the first batch of each kind.
 
     Raises CardError if no noise is asked for.
     """
@@ -94,11 +94,11 @@ def targets_of(trial: Trial) -> list[BatchTarget]:
 
 
 def first_batches(trial: Trial) -> list[tuple[int, BatchLayout]]:
-    """Users and counters of the first batch of each kind: what is public before anybody plays.
+    """Users and counters of the first batch of each kind, public before the first episode.
 
     Raises CardError as of :func:`sdp_pe`.
     """
-    mdp, c = world_of(trial), _agents_own(knobs_of(trial))
+    mdp, c = world_of(trial), _agent_constants(knobs_of(trial))
     try:
         crude, fine, _ = agent.BatchTask(mdp.shape, mdp.start, trial.episodes).stages()[0]
     except ValueError as e:
@@ -109,7 +109,7 @@ def first_batches(trial: Trial) -> list[tuple[int, BatchLayout]]:
     return [(fine, every), (crude // (mdp.horizon - 1), BatchLayout((1, *mdp.shape[1:]), bool(c.lean), rewards=False))]
 
 
-def _agents_own(knobs: Mapping[str, Any]) -> agent.SdpPeConstants:
+def _agent_constants(knobs: Mapping[str, Any]) -> agent.SdpPeConstants:
     return agent.SdpPeConstants(
         mode=knobs["constants"], lean=knobs["lean"], pooled=bool(knobs["pooled"]), mixed=knobs["mixed"]
     )
@@ -136,11 +136,11 @@ def knobs_of(trial: Trial) -> dict[str, Any]:
 
 
 def privatizer_of(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> BatchPrivatizer:
-    """Who makes its counts private."""
+    """The privatizer of its counts."""
     if trial.epsilon is None or trial.delta is None:
         return BatchPrivatizer()
-    how, honest, m = trial.calibration or "tight", float(knobs["honest"]), int(knobs["episodes_per_user"])
-    return BatchPrivatizer(Trust(knobs["trust"]), trial.epsilon, trial.delta, how, horizon, honest, episodes=m)
+    calibration, honest, m = trial.calibration or "tight", float(knobs["honest"]), int(knobs["episodes_per_user"])
+    return BatchPrivatizer(Trust(knobs["trust"]), trial.epsilon, trial.delta, calibration, horizon, honest, episodes=m)
 
 
 def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:
@@ -160,18 +160,18 @@ def _constants(c: agent.SdpPeConstants) -> str:
 
 
 def _stages(trial: Trial, mdp: TabularMDP, answer: agent.SdpPeResult) -> dict[str, Any]:
-    """What elimination did; only the simulation knows the best policy, and whether it was kept."""
+    """Facts of the elimination; only the simulation knows the best policy, and whether it was kept."""
     to_go, values = optimal_values(mdp)
     best = to_go.argmax(-1)
     first, last = answer.first_elimination, answer.stages[-1]
     gap = float(mdp.start @ values[0]) - float(
         set_values(mdp.transitions, mdp.rewards, mdp.start, answer.policy[None])[0]
     )
-    says = f"first elimination after {first} episodes"
+    sentence = f"first elimination after {first} episodes"
     if first is None:
-        says = f"nothing was eliminated in {trial.episodes} episodes: the policy only looked best"
+        sentence = f"nothing was eliminated in {trial.episodes} episodes: the policy only looked best"
     return {
-        "says": says,
+        "says": sentence,
         "first_elimination": first,
         "policies_left": last.left,
         "slack": last.slack,
@@ -188,14 +188,14 @@ def _bits(privatizer: BatchPrivatizer, batches: Sequence[PlayedBatch]) -> dict[s
     if privatizer.trust != Trust.SHUFFLE:
         return {}
     kinds = {"fine" if b.layout.rewards else "crude": b for b in batches}
-    out: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for kind, b in kinds.items():
         bits = privatizer.bits(b.users, b.layout)
-        out[f"tau_{kind}"] = 4 * bits.standard_deviation**2
-        asked = of_one_episode(privatizer.episodes, privatizer.epsilon, privatizer.delta)
-        out[f"fewest_{kind}"] = smallest_total(b.layout.changes, *asked)
-        out[f"bits_per_user_{kind}"] = b.layout.counters * (1 + bits.each)
-    return out
+        facts[f"tau_{kind}"] = 4 * bits.standard_deviation**2
+        budget = of_one_episode(privatizer.episodes, privatizer.epsilon, privatizer.delta)
+        facts[f"fewest_{kind}"] = smallest_total(b.layout.changes, *budget)
+        facts[f"bits_per_user_{kind}"] = b.layout.counters * (1 + bits.each)
+    return facts
 
 
 def _certificate(trial: Trial, sample: int, answer: agent.SdpPeResult, mdp: TabularMDP) -> dict[str, Any]:
@@ -205,9 +205,9 @@ def _certificate(trial: Trial, sample: int, answer: agent.SdpPeResult, mdp: Tabu
         return {}
     rng = trial.stream(_SAMPLE)
     targets = rng.permutation(np.argwhere(np.ones(mdp.shape, dtype=bool)))[:sample]
-    ours = most_visits(active.P, active.start, active.bonus, active.floor, targets, rng).visits
-    theirs = most_visits_lp(active.P, active.start, active.bonus, active.floor, targets)
-    return {"certified": len(targets), "largest_difference": float(np.abs(ours - theirs).max())}
+    dynamic = most_visits(active.P, active.start, active.bonus, active.floor, targets, rng).visits
+    linear = most_visits_lp(active.P, active.start, active.bonus, active.floor, targets)
+    return {"certified": len(targets), "largest_difference": float(np.abs(dynamic - linear).max())}
 
 
 AGENTS = {"sdp-pe": OnlineAgent(sdp_pe, "shuffle", "ucbvi", defaults=DEFAULTS, targets=targets_of)}

@@ -1,4 +1,4 @@
-"""A study as a TOML file: worlds × agents × budgets × seeds, and claims that its rows are held against.
+"""A study as a TOML file: worlds × agents × budgets × seeds, and claims that are checked on its rows.
 
 A claim is a sentence with a metric, a selector of rows, and a comparison: no verdict is given by hand.
 """
@@ -19,11 +19,11 @@ from pipeline.declaration.toml import CardError, Name, Strict
 from pipeline.online.cells import (
     AgentBudget,
     AnyCell,
-    Found,
     Metric,
     Options,
     Parameter,
     Rows,
+    StudyRow,
     band,
     end_loss,
     growth,
@@ -35,13 +35,13 @@ from pipeline.online.cells import (
 )
 from pipeline.online.linear import Cell as LinearCell
 from pipeline.online.linear import Contender
-from pipeline.online.registry import AGENTS, called, find
+from pipeline.online.registry import AGENTS, find, played_name
 from pipeline.online.rollouts import refuse_unknown_place
 from pipeline.online.trial import Calibration, Plain
 
 # a difference counts where it is larger than this many standard errors
 SURE = 3.0
-# what counts as having learnt: this share of what uniform choice loses
+# an agent has learnt if it loses at most this share of what uniform choice loses
 BAR = 0.1
 # a slope is "about" a number within this much
 ABOUT = 0.2
@@ -54,7 +54,7 @@ Episode = Annotated[int, Field(ge=1, le=10**10)]
 
 
 class RegimeVerdict(TypedDict):
-    """The verdict on a claim for one variant, and in words what was found."""
+    """The verdict on a claim for one variant, and the values in words."""
 
     variant: str
     holds: bool
@@ -62,7 +62,7 @@ class RegimeVerdict(TypedDict):
 
 
 class Judged(TypedDict):
-    """A claim as a result carries it: the sentence, the verdict, what was found, the rule; each variant's verdict."""
+    """A judged claim: the sentence, the verdict, the values in words, the rule; each variant's verdict."""
 
     claim: str
     holds: bool
@@ -71,8 +71,8 @@ class Judged(TypedDict):
     variants: NotRequired[list[RegimeVerdict]]
 
 
-def known_world(world: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
-    """Refuse a world without a name, or one that nobody knows."""
+def check_world(world: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
+    """Refuse a world without a name, or an unknown one."""
     if not isinstance(world.get("name"), str):
         raise ValueError("a world has a 'name'; docs/research.md lists the worlds")
     try:
@@ -104,13 +104,13 @@ class Even(Strict):
         return list(dict.fromkeys(int(n) for n in grid))
 
 
-Told = Mapping[str, Plain]
+AgentTable = Mapping[str, Plain]
 
 
 class FullSizes(Strict):
-    """What ``--full`` changes of a grid."""
+    """Sizes of a grid that ``--full`` changes."""
 
-    worlds: list[Annotated[dict[str, Parameter], AfterValidator(known_world)]] | None = None
+    worlds: list[Annotated[dict[str, Parameter], AfterValidator(check_world)]] | None = None
     episodes: list[Episode] | Even | None = None
     epsilon: list[Positive] | None = None
     runs: Runs | None = None
@@ -122,7 +122,7 @@ class Cells(Strict):
     An agent is a name, or a table with its ``name`` and its options.  Agents without privacy have no budget.
     """
 
-    worlds: Annotated[list[Annotated[dict[str, Parameter], AfterValidator(known_world)]], Field(min_length=1)]
+    worlds: Annotated[list[Annotated[dict[str, Parameter], AfterValidator(check_world)]], Field(min_length=1)]
     episodes: list[Episode] | Even
     agents: Annotated[list[str | dict[str, Plain]], Field(min_length=1)]
     epsilon: list[Positive] = Field(default_factory=list[float])
@@ -153,25 +153,23 @@ class Cells(Strict):
         return any(w["name"] == LINEAR for w in self.worlds)
 
     def _agents(self) -> Iterator[tuple[str, Options]]:
-        for told in self.agents:
-            table: Told = {"name": told} if isinstance(told, str) else told
-            options = ((k, called(v) if k == "of" and isinstance(v, str) else v) for k, v in table.items())
-            yield called(str(table.get("name"))), tuple((k, v) for k, v in options if k != "name")
+        for agent in self.agents:
+            table: AgentTable = {"name": agent} if isinstance(agent, str) else agent
+            options = ((k, played_name(v) if k == "of" and isinstance(v, str) else v) for k, v in table.items())
+            yield played_name(str(table.get("name"))), tuple((k, v) for k, v in options if k != "name")
 
     def listed(self, full: bool) -> Sequence[AnyCell]:
         """The cells of the quick grid, or of the full one."""
         if self.only_full and not full:
             return []
-        asked = self.model_copy(update=self.full.model_dump(exclude_none=True) if full else {})
-        episodes = (
-            Even.model_validate(asked.episodes).counts if not isinstance(asked.episodes, list) else asked.episodes
-        )
+        grid = self.model_copy(update=self.full.model_dump(exclude_none=True) if full else {})
+        episodes = Even.model_validate(grid.episodes).counts if not isinstance(grid.episodes, list) else grid.episodes
         if self._linear:
-            return list(asked._linear_cells(episodes))
+            return list(grid._linear_cells(episodes))
         # the longest runs first, so that no process is left with one at the end
-        budgets = [AgentBudget(e, self.delta, c) for c in self.calibration for e in asked.epsilon]
-        places, runs = [place_of(w) for w in asked.worlds], range(self.seed, self.seed + asked.runs)
-        return sweep(places, sorted(episodes, reverse=True), list(asked._agents()), budgets, runs)
+        budgets = [AgentBudget(e, self.delta, c) for c in self.calibration for e in grid.epsilon]
+        places, runs = [place_of(w) for w in grid.worlds], range(self.seed, self.seed + grid.runs)
+        return sweep(places, sorted(episodes, reverse=True), list(grid._agents()), budgets, runs)
 
     def _linear_cells(self, episodes: Sequence[int]) -> Iterator[LinearCell]:
         for name, options in self._agents():
@@ -182,10 +180,10 @@ class Cells(Strict):
                         yield LinearCell(name, learner, rho, K, cast("int", world["instance"]), self.runs)
 
 
-# what a column must be: a value or one of several, text with *, or a place among the numbers of that column
+# condition on a column: a value or one of several, text with *, or a rank among the numbers of that column
 Wanted = bool | str | float | list[str | float]
 Selector = Mapping[str, Wanted]
-_COLUMNS = {*Found.__annotations__, "of"} - {"marks", "curve_mean", "curve_std", "totals", "facts"}
+_COLUMNS = {*StudyRow.__annotations__, "of"} - {"marks", "curve_mean", "curve_std", "totals", "facts"}
 _PLACES: Mapping[str, Callable[[Sequence[float]], float]] = {"largest": max, "smallest": min}
 
 
@@ -198,54 +196,54 @@ def _known_columns(wanted: Selector) -> Selector:
 Selected = Annotated[dict[str, Wanted], AfterValidator(_known_columns)]
 
 
-def column(row: Found, key: str) -> object:
-    """What a row says under a column; ``of`` is the agent that was kept from its data."""
+def column(row: StudyRow, key: str) -> object:
+    """Value of a row in a column; ``of`` is the agent that was kept from its data."""
     return row["facts"].get("of") if key == "of" else row.get(key)
 
 
-def select(rows: Rows, wanted: Selector) -> list[Found]:
+def select(rows: Rows, wanted: Selector) -> list[StudyRow]:
     """Rows that a selector names.
 
-    ``private`` (true or false) tells who drew noise, ``from`` and ``to`` bound the episodes.  ``largest`` and
+    ``private`` (true or false) selects agents with noise, ``from`` and ``to`` bound the episodes.  ``largest`` and
     ``smallest`` are among the rows that the other keys leave.
     """
-    found = [r for r in rows if all(_fits(r, k, v) for k, v in wanted.items())]
+    selected = [r for r in rows if all(_fits(r, k, v) for k, v in wanted.items())]
     for key, place in wanted.items():
         if isinstance(place, str) and place in _PLACES and key in ("episodes", "epsilon", "rho"):
-            there = [cast("float", r[key]) for r in found if r[key] is not None]
-            found = [r for r in found if there and r[key] == _PLACES[place](there)]
-    return found
+            values = [cast("float", r[key]) for r in selected if r[key] is not None]
+            selected = [r for r in selected if values and r[key] == _PLACES[place](values)]
+    return selected
 
 
-def is_private(row: Found) -> bool:
-    """Whether an agent was asked a loss and read data."""
+def is_private(row: StudyRow) -> bool:
+    """Whether an agent had a privacy budget and read data."""
     return row["variant"] != "control" and not (row["epsilon"] is row["rho"] is None)
 
 
-def _fits(row: Found, key: str, wanted: Wanted) -> bool:
+def _fits(row: StudyRow, key: str, wanted: Wanted) -> bool:
     if key == "private":
         return is_private(row) is wanted
     if key in ("from", "to"):
         return (row["episodes"] >= cast("float", wanted)) if key == "from" else row["episodes"] <= cast("float", wanted)
     if wanted in (*_PLACES, "next smaller") and key in ("episodes", "epsilon", "rho"):
         return True
-    found = column(row, key)
-    if found is ...:
+    value = column(row, key)
+    if value is ...:
         return True
     each = wanted if isinstance(wanted, list) else [wanted]
-    return any(fnmatchcase(str(found), w) if isinstance(w, str) else found == w for w in each)
+    return any(fnmatchcase(str(value), w) if isinstance(w, str) else value == w for w in each)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value that a claim is about, with its standard error, and the row it belongs to."""
+    """A value of a claim with its standard error and its row."""
 
-    row: Found
+    row: StudyRow
     value: float
     error: float = 0.0
 
 
-def partners(rows: Rows, row: Found, wanted: Selector, along: str | None = None) -> list[Found]:
+def partners(rows: Rows, row: StudyRow, wanted: Selector, along: str | None = None) -> list[StudyRow]:
     """Rows that a row is compared with: those selected, in the same world and, where they have them, at the same K
     and budget; of the same agent and variant unless the selector names an agent (``plain``: its own without noise).
     All points of a curve are kept that goes ``along`` a column.
@@ -254,20 +252,21 @@ def partners(rows: Rows, row: Found, wanted: Selector, along: str | None = None)
     if wanted.get("agent") == "plain":
         wanted["agent"] = find(row["agent"]).plain or ""
     same = ("world",) if "agent" in wanted else ("world", "agent", "variant")
-    found = [r for r in rows if all(r[k] == row[k] for k in same if k not in wanted)]
-    found = [r for r in found if all(_fits(r, k, v) for k, v in wanted.items())]
+    candidates = [r for r in rows if all(r[k] == row[k] for k in same if k not in wanted)]
+    candidates = [r for r in candidates if all(_fits(r, k, v) for k, v in wanted.items())]
     for key in ("episodes", "epsilon", "rho", "calibration", "variant"):
         if key == along:
             continue
         if key not in wanted:
             # a control or an agent without noise stands beside every budget, a control at one K beside every K
             any_will_do = key in ("episodes", "variant")
-            found = [r for r in found if r[key] == row[key]] or [r for r in found if any_will_do or r[key] is None]
+            equal = [r for r in candidates if r[key] == row[key]]
+            candidates = equal or [r for r in candidates if any_will_do or r[key] is None]
         elif wanted[key] == "next smaller":
-            mine = cast("float", row[key])
-            smaller = [x for r in found if (x := cast("float | None", r[key])) is not None and x < mine]
-            found = [r for r in found if smaller and r[key] == max(smaller)]
-    return select(found, wanted)
+            own = cast("float", row[key])
+            smaller = [x for r in candidates if (x := cast("float | None", r[key])) is not None and x < own]
+            candidates = [r for r in candidates if smaller and r[key] == max(smaller)]
+    return select(candidates, wanted)
 
 
 class Claim(Strict):
@@ -300,13 +299,13 @@ class Claim(Strict):
 
     @property
     def rule(self) -> str:
-        """When it holds, in words."""
+        """The condition under which it holds, in words."""
         what = {
             "mean": "the mean", "spent": "what the noise is worth over what was asked",
             "growth": "regret after K over that after K / 10", "end": "what an episode costs at the end",
             "needed": f"the episodes from which on the mean stays within {BAR:.0%} of what uniform choice loses",
         }[self.metric]  # fmt: skip
-        what += "".join(f" {word} {said(s)}'s" for word, s in (("less", self.minus), ("over", self.over)) if s)
+        what += "".join(f" {word} {in_words(s)}'s" for word, s in (("less", self.minus), ("over", self.over)) if s)
         if self.slope is not None:
             what = f"the exponent of {'K' if self.slope == 'episodes' else '1/ε'} in {what}"
         value = "" if self.value is None else f"{number(self.value)}"
@@ -314,36 +313,36 @@ class Claim(Strict):
             times = f"{value} times " if value else ""
             apart = self.comparison in ("below", "above", "not above") and self.metric != "needed"
             sure = f" by {SURE:.0f} standard errors" if apart else ""
-            value = f"{times}that of {said(self.than)}{sure}"
+            value = f"{times}that of {in_words(self.than)}{sure}"
         elif self.comparison == "about":
             value += f" (within {ABOUT:g})"
         many = {"every": "in every row", "most": "in most rows", "some": "in some row"}[self.holds]
-        return f"{what} is {self.comparison} {value}, {many} of {said(self.of)}"
+        return f"{what} is {self.comparison} {value}, {many} of {in_words(self.of)}"
 
     @property
     def _along(self) -> str | None:
         return "episodes" if self.metric == "needed" else self.slope
 
-    def _curve(self, row: Found) -> tuple[object, ...]:
-        """What the rows have in common that make one value."""
+    def _curve(self, row: StudyRow) -> tuple[object, ...]:
+        """Columns that the rows of one curve share."""
         keys = {"agent", "variant", "world", "epsilon", "rho", "calibration", "episodes"} - {self._along}
         return tuple(row.get(k) for k in sorted(keys))
 
     def points(self, rows: Rows, chosen: Rows) -> list[Point]:
         """The values of the chosen rows."""
-        found = [p for row in chosen if (p := self._point(rows, row)) is not None]
+        points = [p for row in chosen if (p := self._point(rows, row)) is not None]
         along = self._along
         if along is None:
-            return found
+            return points
         groups: dict[tuple[object, ...], list[Point]] = {}
-        for p in found:
+        for p in points:
             if p.row[along] is not None:
                 groups.setdefault(self._curve(p.row), []).append(p)
         if self.metric == "needed":
             return [Point(g[0].row, needed({p.row["episodes"]: p.value for p in g}, BAR)) for g in groups.values()]
         return [Point(g[-1].row, _exponent(along, g)) for g in groups.values() if len(g) > 1]
 
-    def _point(self, rows: Rows, row: Found) -> Point | None:
+    def _point(self, rows: Rows, row: StudyRow) -> Point | None:
         value, error = self._read(row)
         if self.minus is not None:
             base = self._least(rows, row, self.minus)
@@ -358,27 +357,27 @@ class Claim(Strict):
             value, error = value / base.value, error / base.value
         return Point(row, value, error)
 
-    def _least(self, rows: Rows, row: Found, wanted: Selector) -> Point | None:
-        found = [Point(r, *self._read(r)) for r in partners(rows, row, wanted)]
-        return min(found, key=lambda p: p.value, default=None)
+    def _least(self, rows: Rows, row: StudyRow, wanted: Selector) -> Point | None:
+        points = [Point(r, *self._read(r)) for r in partners(rows, row, wanted)]
+        return min(points, key=lambda p: p.value, default=None)
 
-    def _read(self, row: Found) -> tuple[float, float]:
+    def _read(self, row: StudyRow) -> tuple[float, float]:
         if self.metric in ("mean", "needed"):
             return row["mean"], standard_error(row)
         return {"spent": spent, "growth": growth, "end": end_loss}[self.metric](row), 0.0
 
     def judges(self, rows: Rows, extra: Selector) -> bool:
-        """Whether there is anything to judge, of the rows that ``extra`` leaves."""
-        curves: dict[tuple[object, ...], list[Found]] = {}
+        """Whether the rows that ``extra`` leaves include any to judge."""
+        curves: dict[tuple[object, ...], list[StudyRow]] = {}
         for row in self._chosen(rows, extra):
             curves.setdefault(self._curve(row), []).append(row)
         return any(self._judged(rows, curve) for curve in curves.values())
 
-    def _chosen(self, rows: Rows, extra: Selector) -> list[Found]:
+    def _chosen(self, rows: Rows, extra: Selector) -> list[StudyRow]:
         return select([r for r in rows if all(_fits(r, k, v) for k, v in extra.items())], self.of)
 
     def _judged(self, rows: Rows, chosen: Rows) -> list[tuple[bool, Point, float]]:
-        """Each value, whether the claim holds of it, and what it is compared with."""
+        """Whether the claim holds for each value, the value, and its comparison value."""
         judged: list[tuple[bool, Point, float]] = []
         for p in self.points(rows, chosen):
             if self.than is None:
@@ -393,15 +392,15 @@ class Claim(Strict):
         return judged
 
     def verdict(self, rows: Rows, extra: Selector) -> tuple[bool, str] | None:
-        """Whether it holds for the rows that ``extra`` leaves, and what was found; None: there is nothing to judge."""
+        """Whether it holds for the rows that ``extra`` leaves, and the values in words; None: no row to judge."""
         judged = self._judged(rows, self._chosen(rows, extra))
         if not judged:
             return None
-        if self.metric == "needed" and (void := _learnt_by_nobody(rows, [p.row for _, p, _ in judged])):
+        if self.metric == "needed" and (void := _void_bar(rows, [p.row for _, p, _ in judged])):
             return False, void
         held = sum(h for h, _, _ in judged)
         enough = {"every": held == len(judged), "most": 2 * held > len(judged), "some": held > 0}[self.holds]
-        return enough, self._found(judged, held)
+        return enough, self._evidence(judged, held)
 
     def _holds(self, p: Point, q: Point) -> bool:
         if self.comparison == "about":
@@ -415,73 +414,73 @@ class Claim(Strict):
             return p.value - q.value <= sure
         return (q.value - p.value if self.comparison == "below" else p.value - q.value) > max(sure, slack)
 
-    def _found(self, judged: Sequence[tuple[bool, Point, float]], held: int) -> str:
-        def told(one: tuple[bool, Point, float]) -> str:
+    def _evidence(self, judged: Sequence[tuple[bool, Point, float]], held: int) -> str:
+        def words(one: tuple[bool, Point, float]) -> str:
             _, p, q = one
-            against = "" if self.than is None else f" against {self._told(q, p.row)}"
-            return f"{self._told(p.value, p.row)}{against}"
+            against = "" if self.than is None else f" against {self._value_words(q, p.row)}"
+            return f"{self._value_words(p.value, p.row)}{against}"
 
         if len(judged) <= 4:
             names = _labels([p.row for _, p, _ in judged])
-            return "; ".join(f"{name}: {told(j)}" if name else told(j) for name, j in zip(names, judged, strict=True))
-        ends = [told(f(judged, key=lambda j: j[1].value)) for f in (min, max)]
+            return "; ".join(f"{name}: {words(j)}" if name else words(j) for name, j in zip(names, judged, strict=True))
+        ends = [words(f(judged, key=lambda j: j[1].value)) for f in (min, max)]
         wrong = [(name, j) for name, j in zip(_labels([p.row for _, p, _ in judged]), judged, strict=True) if not j[0]]
         regime = f"in {held} of {len(judged)}: {ends[0]} to {ends[1]}"
-        return regime + (f"; not so: {'; '.join(f'{n} ({told(j)})' for n, j in wrong)}" if 0 < len(wrong) <= 4 else "")
+        return regime + (f"; not so: {'; '.join(f'{n} ({words(j)})' for n, j in wrong)}" if 0 < len(wrong) <= 4 else "")
 
-    def _told(self, value: float, row: Found) -> str:
+    def _value_words(self, value: float, row: StudyRow) -> str:
         if self.metric == "needed":
             return "more than tried" if math.isinf(value) else f"{value:,.0f}"
         return number(value, 3, "up" if self.metric == "spent" else "nearest")
 
 
-def _learnt_by_nobody(rows: Rows, judged: Rows) -> str:
-    """Why episodes needed say nothing: an agent that is kept from its data meets the bar too; empty where none does."""
+def _void_bar(rows: Rows, judged: Rows) -> str:
+    """Note that episodes needed are void: an agent kept from its data meets the bar too; empty where none does."""
     curves: dict[tuple[str, str], dict[int, float]] = {}
     for row in rows:
-        of = row["facts"].get("of") if row["agent"] == "no-data" else None
+        agent = row["facts"].get("of") if row["agent"] == "no-data" else None
         uniform = [r["mean"] for r in rows if r["agent"] == "uniform" and r["world"] == row["world"]]
-        if of is not None and uniform and any((r["agent"], r["world"]) == (of, row["world"]) for r in judged):
+        if agent is not None and uniform and any((r["agent"], r["world"]) == (agent, row["world"]) for r in judged):
             # at several budgets the worst of the controls
-            curve = curves.setdefault((of, row["world"]), {})
+            curve = curves.setdefault((agent, row["world"]), {})
             curve[row["episodes"]] = max(curve.get(row["episodes"], 0.0), row["mean"] / min(uniform))
-    met = {who: n for who, curve in curves.items() if math.isfinite(n := needed(curve, BAR))}
+    met = {key: n for key, curve in curves.items() if math.isfinite(n := needed(curve, BAR))}
     each = "; ".join(
-        f"{of} without data meets the bar from {n:,.0f} episodes on in {world}" for (of, world), n in met.items()
+        f"{agent} without data meets the bar from {n:,.0f} episodes on in {world}" for (agent, world), n in met.items()
     )
     return f"void: {each}" if each else ""
 
 
-def said(wanted: Selector) -> str:
+def in_words(wanted: Selector) -> str:
     """A selector in words."""
     each = (" or ".join(map(str, v)) if isinstance(v, list) else str(v) for v in wanted.values())
     return ", ".join(v if k == "agent" else f"{k} {v}" for k, v in zip(wanted, each, strict=True)) or "every row"
 
 
 def _labels(rows: Rows) -> list[str]:
-    """What tells rows apart."""
+    """Labels of rows by the columns in which they differ."""
     keys = ("agent", "variant", "world", "episodes", "epsilon", "rho", "calibration")
     varying = [k for k in keys if len({r[k] for r in rows}) > 1]
     if "agent" in varying or "calibration" in varying:
         varying = [k for k in varying if k != "variant"]
     letters = {"epsilon": "ε = ", "rho": "ρ = ", "episodes": "K = "}
 
-    def told(key: str, value: object) -> str:
+    def words(key: str, value: object) -> str:
         return f"{letters.get(key, '')}{number(value) if isinstance(value, int | float) else value}"
 
-    return [", ".join(told(k, v) for k in varying if (v := cast("object", r[k])) is not None) for r in rows]
+    return [", ".join(words(k, v) for k in varying if (v := cast("object", r[k])) is not None) for r in rows]
 
 
 def label_of(rows: Rows, ignored: Sequence[str] = ()) -> list[str]:
-    """Names of the lines of a figure: the agent, and what tells its rows apart but for the ignored columns."""
-    bare = [cast("Found", {**r, **dict.fromkeys((*ignored, "agent"), None)}) for r in rows]
-    return [", ".join(filter(None, (r["agent"], told))) for r, told in zip(rows, _labels(bare), strict=True)]
+    """Names of the lines of a figure: the agent, and the columns in which its rows differ but the ignored ones."""
+    bare = [cast("StudyRow", {**r, **dict.fromkeys((*ignored, "agent"), None)}) for r in rows]
+    return [", ".join(filter(None, (r["agent"], label))) for r, label in zip(rows, _labels(bare), strict=True)]
 
 
 def _exponent(along: str, points: Sequence[Point]) -> float:
     """Least-squares slope of log y over log K, or over log 1/ε."""
-    at = [float(p.row["episodes"]) if along == "episodes" else 1 / cast("float", p.row["epsilon"]) for p in points]
-    return float(np.polyfit(np.log(at), np.log([max(p.value, 1e-9) for p in points]), 1)[0])
+    x = [float(p.row["episodes"]) if along == "episodes" else 1 / cast("float", p.row["epsilon"]) for p in points]
+    return float(np.polyfit(np.log(x), np.log([max(p.value, 1e-9) for p in points]), 1)[0])
 
 
 def needed(points: Mapping[int, float], bar: float) -> float:
@@ -490,16 +489,16 @@ def needed(points: Mapping[int, float], bar: float) -> float:
     >>> needed({10: 3.0, 100: 0.5, 1000: 2.0, 10_000: 0.4, 100_000: 0.1}, 1.0)
     10000
     """
-    found = math.inf
+    first = math.inf
     for n in sorted(points, reverse=True):
         if points[n] > bar:
             break
-        found = n
-    return found
+        first = n
+    return first
 
 
 def first_meeting(episodes: int | None, least: int, most: int) -> str:
-    """Where a bar is first met, in words: no earlier than was tried, and beyond the range where it is not met.
+    """First number of episodes that meets the bar, in words: at least the first tried, or beyond the range.
 
     >>> first_meeting(10, 10, 100), first_meeting(30, 10, 100), first_meeting(None, 10, 100)
     ('≤ 10', '30', '> 100')
@@ -510,7 +509,7 @@ def first_meeting(episodes: int | None, least: int, most: int) -> str:
 
 
 class StudyHead(Strict):
-    """What a study is called, what it is about, and what is measured of each cell."""
+    """Name, title and words of a study, and the metric of its cells."""
 
     name: Name
     title: str = ""
@@ -520,7 +519,7 @@ class StudyHead(Strict):
 
 
 class StudyFigure(Strict):
-    """The figure: what its x axis is, what a panel is, and which rows are drawn."""
+    """The figure: its x axis, its panels, and the rows drawn."""
 
     x: Literal["curve", "episodes"] = "episodes"
     panel: Literal["world", "epsilon", "rho"] = "epsilon"
@@ -560,8 +559,10 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _selects_its_rows(self) -> Self:
-        """Refuse a selector that names what no cell has, and a claim that would judge nothing."""
-        grids = {name: foreseen(self.listed(full), self.study.metric) for name, full in (("", False), ("full ", True))}
+        """Refuse a selector that no cell matches, and a claim that would judge nothing."""
+        grids = {
+            name: expected_rows(self.listed(full), self.study.metric) for name, full in (("", False), ("full ", True))
+        }
         rows = [row for grid in grids.values() for row in grid]
         selectors = [(f"variants.{name}", wanted) for name, wanted in self.variants.items()]
         for i, c in enumerate(self.claims):
@@ -585,26 +586,26 @@ class Study(Strict):
     def judged(self, rows: Rows) -> list[Judged]:
         """Every claim with its verdict."""
         rows = pooled(rows) if self.study.pool_worlds else rows
-        found: list[Judged] = []
+        results: list[Judged] = []
         for claim in self.claims:
-            asked = {name: claim.verdict(rows, extra) for name, extra in (self.variants or {"": {}}).items()}
-            each = {name: found for name, found in asked.items() if found is not None}
-            holds, regime = next(iter(each.values()), (False, f"no row to judge: {said(claim.of)}"))
-            told = Judged(claim=claim.words, holds=holds, regime=regime, rule=claim.rule)
+            verdicts = {name: claim.verdict(rows, extra) for name, extra in (self.variants or {"": {}}).items()}
+            each = {name: verdict for name, verdict in verdicts.items() if verdict is not None}
+            holds, regime = next(iter(each.values()), (False, f"no row to judge: {in_words(claim.of)}"))
+            result = Judged(claim=claim.words, holds=holds, regime=regime, rule=claim.rule)
             if self.variants:
-                told["variants"] = [RegimeVerdict(variant=v, holds=h, regime=r) for v, (h, r) in each.items()]
-            found.append(told)
-        return found
+                result["variants"] = [RegimeVerdict(variant=v, holds=h, regime=r) for v, (h, r) in each.items()]
+            results.append(result)
+        return results
 
 
-def foreseen(cells: Sequence[AnyCell], metric: Metric) -> list[Found]:
-    """Rows that cells will give, each with the value 1; ``...``, where only a run can tell, fits every selector."""
-    found: dict[tuple[object, ...], dict[str, Any]] = {}
+def expected_rows(cells: Sequence[AnyCell], metric: Metric) -> list[StudyRow]:
+    """Rows that cells will give, each with the value 1; ``...``, which only a run can fill, fits every selector."""
+    rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for cell in cells:
-        known: dict[str, Any]
+        columns: dict[str, Any]
         if isinstance(cell, LinearCell):
             variant = "control" if cell.learner is None else cell.learner.variant
-            known = {"agent": cell.name, "variant": variant, "rho": cell.rho, "epsilon": None, "of": None}
+            columns = {"agent": cell.name, "variant": variant, "rho": cell.rho, "epsilon": None, "of": None}
         else:
             # an agent that is kept from its data has no budget as a policy, and is never private
             unread = cell.agent == "no-data"
@@ -613,17 +614,19 @@ def foreseen(cells: Sequence[AnyCell], metric: Metric) -> list[Found]:
                 if unread and metric == "suboptimality"
                 else AgentBudget(cell.epsilon, None, cell.calibration)
             )
-            known = {"agent": cell.agent, "variant": "control" if unread else ..., "world": cell.place, "rho": None}
-            known |= {"epsilon": budget.epsilon, "calibration": budget.calibration, "of": cell.knobs.get("of")}
-        known["episodes"] = cell.episodes
-        found[tuple(known.values())] = known
-    return [cast("Found", dict.fromkeys(Found.__annotations__, ...) | k | _worth(k, metric)) for k in found.values()]
+            columns = {"agent": cell.agent, "variant": "control" if unread else ..., "world": cell.place, "rho": None}
+            columns |= {"epsilon": budget.epsilon, "calibration": budget.calibration, "of": cell.knobs.get("of")}
+        columns["episodes"] = cell.episodes
+        rows[tuple(columns.values())] = columns
+    return [
+        cast("StudyRow", dict.fromkeys(StudyRow.__annotations__, ...) | k | _worth(k, metric)) for k in rows.values()
+    ]
 
 
-def _worth(known: Mapping[str, Any], metric: Metric) -> dict[str, Any]:
-    """What is measured of a row foreseen: noise as asked, and a regret of 1 an episode."""
-    marks = [known["episodes"] / 10, known["episodes"]]
-    noise = {"true_rho": known["rho"], "true_epsilon": known["epsilon"], "facts": {"of": known["of"]}}
+def _worth(columns: Mapping[str, Any], metric: Metric) -> dict[str, Any]:
+    """Measured columns of an expected row: noise as asked, and a regret of 1 an episode."""
+    marks = [columns["episodes"] / 10, columns["episodes"]]
+    noise = {"true_rho": columns["rho"], "true_epsilon": columns["epsilon"], "facts": {"of": columns["of"]}}
     return noise | {"metric": metric, "mean": 1.0, "std": 0.0, "runs": 1, "marks": marks, "curve_mean": marks}
 
 
@@ -634,10 +637,10 @@ def _refuse_unknown(where: str, wanted: Selector, rows: Rows) -> None:
         for one in value if isinstance(value, list) else [value]:
             place = one in (*_PLACES, "next smaller") or (key, one) == ("agent", "plain")
             if not place and not any(_fits(r, key, one) for r in rows):
-                there = sorted({cast("Any", v) for r in rows if (v := column(r, key)) is not None})
+                values = sorted({cast("Any", v) for r in rows if (v := column(r, key)) is not None})
                 named = repr(one) if isinstance(one, str) else number(one)
-                known = ", ".join(map(number, there)) or "none"
-                raise ValueError(f"{where}: no cell has {key} {named}; there are: {known}")
+                listed = ", ".join(map(number, values)) or "none"
+                raise ValueError(f"{where}: no cell has {key} {named}; there are: {listed}")
 
 
 def bar_of(rows: Rows) -> float | None:
@@ -652,10 +655,10 @@ def bar_of(rows: Rows) -> float | None:
 def needed_table(rows: Rows, bar: float) -> list[EpisodesNeeded]:
     """Episodes for the same quality of each agent at each budget, without noise first.
 
-    An agent that plays in several ways is named with each.
+    An agent with several variants is named with each.
     """
     mine = [r for r in rows if r["variant"] != "control"]
-    ways: dict[str, dict[tuple[str, str | None], Found]] = {}
+    ways: dict[str, dict[tuple[str, str | None], StudyRow]] = {}
     for r in mine:
         ways.setdefault(r["agent"], {}).setdefault((r["variant"], r["calibration"]), r)
     names = {
@@ -663,16 +666,16 @@ def needed_table(rows: Rows, bar: float) -> list[EpisodesNeeded]:
         for agent, each in ways.items()
         for way, name in zip(each, label_of(list(each.values()), ("episodes", "epsilon")), strict=True)
     }
-    groups: dict[tuple[str, float | None, str], list[Found]] = {}
+    groups: dict[tuple[str, float | None, str], list[StudyRow]] = {}
     for r in mine:
         name = names[r["agent"], r["variant"], r["calibration"]]
         groups.setdefault((r["agent"], r["epsilon"], name), []).append(r)
-    found: list[EpisodesNeeded] = []
+    table: list[EpisodesNeeded] = []
     order = sorted(groups.items(), key=lambda g: (g[0][1] is not None, _rank(g[0][0]), g[0][2], g[0][1]))
     for (_, epsilon, agent), mine in order:
         means, edges = {r["episodes"]: r["mean"] for r in mine}, {r["episodes"]: band(r)["high"] for r in mine}
         mean, nine = (None if math.isinf(n := needed(points, bar)) else int(n) for points in (means, edges))
-        found.append(
+        table.append(
             EpisodesNeeded(
                 agent=agent,
                 trust=mine[0]["trust"],
@@ -682,7 +685,7 @@ def needed_table(rows: Rows, bar: float) -> list[EpisodesNeeded]:
                 most=max(r["episodes"] for r in mine),
             )
         )
-    return found
+    return table
 
 
 def _rank(agent: str) -> int:

@@ -68,7 +68,7 @@ DEFAULTS: dict[str, Plain] = {
 }
 # noise rows of a square-root counter are kept: so many numbers of 8 bytes are 128 MB
 _NOISE_IN_MEMORY = 2**24
-# nobody hides in a batch of few, and its noise is that of any other
+# a smaller batch has the same noise and hides each user less
 _CROWD = 64
 _NOISE = 1
 
@@ -97,9 +97,9 @@ def counts_shuffle(trial: Trial) -> Outcome:
 
 def no_data(trial: Trial) -> Outcome:
     """The private agent of option ``of`` without its users' counts: noise, ties and known rewards remain."""
-    of = str(trial.knobs["of"])
-    asked = replace(trial, agent=of, options=tuple((k, v) for k, v in trial.options if k != "of"))
-    return as_control(_played(asked, _PRIVATE[of], unread=True), of)
+    agent_name = str(trial.knobs["of"])
+    private_trial = replace(trial, agent=agent_name, options=tuple((k, v) for k, v in trial.options if k != "of"))
+    return as_control(_played(private_trial, _PRIVATE[agent_name], unread=True), agent_name)
 
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
@@ -115,8 +115,9 @@ def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> Int
 
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    how: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
-    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **how)
+    knobs: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
+    knobs["mechanism"] = mechanism_of(t, layout, most)
+    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, **knobs)
 
 
 def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:
@@ -144,7 +145,7 @@ def _played(trial: Trial, make: Make, *, unread: bool = False) -> Outcome:
     played = play(agent, CountWorld(mdp, counts, trial.stream(0), unread=unread))
     learnt = played.result.policy
     best = optimum(mdp)
-    at, summed = staged_curve(played.ends, played.losses)
+    marks, summed = staged_curve(played.ends, played.losses)
     promise = counts.guarantee
     facts = {
         "trust": promise.trust.value,
@@ -161,11 +162,11 @@ def _played(trial: Trial, make: Make, *, unread: bool = False) -> Outcome:
         "last_batch_loss": played.losses[-1],
         "optimum": best,
     }
-    return Outcome(at, summed, facts, emitted(learnt), counts.release())
+    return Outcome(marks, summed, facts, emitted(learnt), counts.release())
 
 
 def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
-    """What an audit attacks: the counts at the trial's budget, where all of them are released alike."""
+    """Targets of an audit: the counts at the trial's budget, where all of them are released alike."""
     layout, ask, knobs = layout_of(trial, world_of(trial)), ask_of(trial), trial.knobs
     if trial.agent == "counts-shuffle":
         users = pace_of(trial, layout).ends[0]
@@ -176,7 +177,7 @@ def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
 
 
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
-    """What the trial's counts cost one user, exactly (None where no rho is claimed), and what is claimed."""
+    """Exact cost of the trial's counts to one user (None where no rho is claimed), and the claim."""
     layout = layout_of(trial, world_of(trial))
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     counts = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
@@ -190,7 +191,7 @@ def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
 
 
 def constants_of(trial: Trial, mdp: TabularMDP) -> UcbviConstants:
-    """Of the bonus: the defaults, changed by the trial's options."""
+    """Constants of the bonus: the defaults, changed by the trial's options."""
     knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
     changed = {key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs}
     if as_printed(trial):
@@ -198,13 +199,13 @@ def constants_of(trial: Trial, mdp: TabularMDP) -> UcbviConstants:
     return replace(_CHOSEN.get(trial.agent, practical)(trial.episodes), **changed)
 
 
-# what was chosen for a trust model alone, beside the defaults of all
+# defaults of one trust model, in place of the common ones
 _CHOSEN = {"dp-ucbvi-jdp": practical_joint, "dp-ucbvi-ldp": practical_local}
 _VISITS = {"dp-ucbvi-jdp": 0.5}
 
 
 def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
-    """When its batches end."""
+    """Ends of its batches."""
     knobs = trial.knobs
     crowd = _CROWD if trial.agent == "counts-shuffle" else 1
     printed = as_printed(trial)
@@ -220,7 +221,7 @@ def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
 
 
 def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
-    """Which counts it keeps.
+    """Layout of its counts.
 
     Raises CardError if the world differs from step to step and the counts are pooled, or learnt rewards can be
     negative.

@@ -1,14 +1,14 @@
-"""One run of an online agent in a simulated world: what is asked, what came out, and what an agent registers.
+"""One run of an online agent in a simulated world: the trial, its outcome, and the registration of an agent.
 
-A trial is plain values, so that it can travel to another process and name a kept result.  What an agent is to the rest
-of the house is one :class:`OnlineAgent`; :mod:`pipeline.online.registry` knows them by name.
+A trial is plain values, so that it can travel to another process and name a kept result.  An agent is registered as
+one :class:`OnlineAgent`; :mod:`pipeline.online.registry` lists them by name.
 
-What an audit attacks of an online agent: the path from a user's data to what is released, as plain values.
+Targets of an audit: the path from a user's data to the release, as plain values.
 
-An agent's registration names these for a trial; :mod:`pipeline.audits.message_paths` makes an audit target of each.
-Nobody plays.
+An agent's registration names these for a trial; :mod:`pipeline.audits.message_paths` makes an audit target of each
+without playing the trial.
 
-What one user sends, at most, over all of their episodes: to whom, in how many messages and bits.
+Communication of one user, at most, over all of their episodes: recipient, messages and bits.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _NUMBER_BITS = 64
 
 
 class Sent(TypedDict):
-    """To whom a user sends, and what, in words; how many messages, and their size together."""
+    """Recipient and content of a user's messages in words, their number, and their size together."""
 
     who: str
     messages: int
@@ -94,7 +94,7 @@ class Sent(TypedDict):
 
 
 def sent_by_user(release: Release | None, steps: int, numbers: int, episodes: int) -> Sent | None:
-    """Read off what left the private sum; None where nothing is private.
+    """Communication of one user, by the release; None where nothing is private.
 
     ``episodes``: of one user, at most.
     """
@@ -112,9 +112,9 @@ def sent_by_user(release: Release | None, steps: int, numbers: int, episodes: in
     return in_the_clear("the curator" if release.trust_model == "central" else "the server", steps * episodes, numbers)
 
 
-def in_the_clear(whom: str, steps: int, numbers: int) -> Sent:
+def in_the_clear(to: str, steps: int, numbers: int) -> Sent:
     """Whole episodes, a message a step."""
-    return Sent(who=f"{whom}: the whole episode, in the clear", messages=steps, bits=steps * numbers * _NUMBER_BITS)
+    return Sent(who=f"{to}: the whole episode, in the clear", messages=steps, bits=steps * numbers * _NUMBER_BITS)
 
 
 Trust = Literal["none", "central", "joint", "local", "shuffle"]
@@ -125,10 +125,10 @@ Calibration = Literal["tight", "paper"]
 Preset = Literal["practical", "paper"]
 
 
-def run_named(said: Plain) -> Plain:
-    """What is said of a knob or a world as a page shows it: a run by its name, whatever folder it lies in here."""
-    named = isinstance(said, str) and said.startswith(("release:", "run:"))
-    return str(said).rpartition("/")[2] if named else said
+def run_named(value: Plain) -> Plain:
+    """A knob or a world for a page: a run by its name, without its folder."""
+    named = isinstance(value, str) and value.startswith(("release:", "run:"))
+    return str(value).rpartition("/")[2] if named else value
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ class Trial:
 
     ``agent``, ``world``, ``params``: A name of :mod:`pipeline.online.registry`; name and sorted parameters of the
     world.
-    ``epsilon``, ``delta``: the loss of one user that is asked for; both None without privacy.
+    ``epsilon``, ``delta``: the asked loss of one user; both None without privacy.
     ``calibration``: ``tight`` or ``paper``; None without privacy.
-    ``seed``: of everything random: the world's stream must not depend on the agent, so that agents meet the same luck.
+    ``seed``: of everything random; the world's stream does not depend on the agent, so that agents share it.
     """
 
     agent: str
@@ -167,12 +167,12 @@ class Trial:
         """The options over an agent's defaults."""
         if unknown := sorted(set(self.knobs) - set(defaults)):
             raise CardError(f"{self.agent}: no option {unknown[0]!r}; there are: {', '.join(defaults)}")
-        found = {**defaults, **self.knobs}
-        for name in (name for name in words if found[name] not in words[name]):
-            raise CardError(f"{self.agent}: {name} must be one of {', '.join(words[name])}; got {found[name]!r}")
-        return found
+        options = {**defaults, **self.knobs}
+        for name in (name for name in words if options[name] not in words[name]):
+            raise CardError(f"{self.agent}: {name} must be one of {', '.join(words[name])}; got {options[name]!r}")
+        return options
 
-    def told(self, **more: Plain) -> Trial:
+    def with_options(self, **more: Plain) -> Trial:
         """The same with further options."""
         return replace(self, options=tuple(sorted({**self.knobs, **more}.items())))
 
@@ -194,7 +194,7 @@ class Trial:
 
 
 class Facts(TypedDict, total=False):
-    """What an agent said of its run, as far as studies read it; an agent may say more.
+    """Facts of an agent's run that studies read; an agent may add others.
 
     Most is as in a :class:`TrialRow`.
 
@@ -215,7 +215,7 @@ class Facts(TypedDict, total=False):
 
 
 class Measured(TypedDict):
-    """An :class:`Outcome` as plain values, as it is kept, and what one user sends where it is private."""
+    """An :class:`Outcome` as plain values, and one user's communication where it is private."""
 
     marks: list[int]
     regret: list[float]
@@ -226,12 +226,12 @@ class Measured(TypedDict):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial measured.
+    """Result of a trial.
 
     ``marks``, ``regret`` ``(n,)``: episodes, the last is K, and the regret summed up to each of them: V* - V^pi
     exactly, reward units.
     ``policy``: the policy at the end as nested lists: actions ``(H, S)`` or probabilities ``(H, S, A)``; of a linear
-    plant the gains ``(H, d, n)``.  None: the agent says nothing of it.
+    plant the gains ``(H, d, n)``.  None: the agent gives none.
     """
 
     marks: list[int]
@@ -248,14 +248,14 @@ NOTHING_CONTROLLED = ("zero", "fixed-gain")
 
 @dataclass(frozen=True)
 class OnlineAgent:
-    """One registration: everything that the house asks of an online agent.  One of your own is the same type.
+    """Registration of an online agent; a plug-in agent is the same type.
 
-    ``trust``: whom a user must trust; ``none``: the agent claims no privacy.
-    ``plain``, ``controls``: names of what plays beside it: an agent without noise (the same planner, where there is
-    one), and policies that learn nothing.
+    ``trust``: the trust model; ``none``: the agent claims no privacy.
+    ``plain``, ``controls``: names of its baselines: an agent without noise (the same planner, where there is one), and
+    policies that learn nothing.
     ``defaults``: every option of ``[agent]`` in a recipe with its default; None: the agent derives it from the trial.
-    ``cost``: what all that a trial releases costs one user, and what is claimed: exact rho, zCDP.  Given where an audit
-    attacks a counter with fewer leaves than the trial's own.
+    ``cost``: cost of a trial's whole release to one user, and the claim: exact rho, zCDP.  Given where an audit attacks
+    a counter with fewer leaves than the trial's own.
     """
 
     play: Callable[[Trial], Outcome]
@@ -274,7 +274,7 @@ class OnlineAgent:
 
     @property
     def baselines(self) -> tuple[str, ...]:
-        """Who plays beside it: itself without noise, and what learns nothing."""
+        """Agents that play beside it: the one without noise, and those that learn nothing."""
         return (*(() if self.plain is None else (self.plain,)), *self.controls)
 
 
@@ -282,16 +282,14 @@ SIMULATION = "simulation, not private"
 
 
 class TrialRow(TypedDict):
-    """What a study measured of one agent at one setting.
+    """Result of a study for one agent at one setting.
 
-    ``agent``, ``variant``, ``trust``: who played, in which of its ways (``control``: nothing is learnt), and whom a
-    user must trust.
-    ``world``, ``episodes``, ``calibration``, ``constants``: where, how long, whose noise, and what was chosen beside
-    it; None where there is none.
+    ``agent``, ``variant``, ``trust``: the agent, its variant (``control``: nothing is learnt), and its trust model.
+    ``world``, ``episodes``, ``calibration``, ``constants``: world, length, calibration of the noise, and chosen
+    constants; None where there are none.
     ``rho``, ``epsilon``: as asked, exactly; both None without privacy.
-    ``messages``, ``bits``: what one user sends, at most over the runs; None without privacy.
-    ``metric``, ``mean``, ``std``, ``runs``: what was measured, over independent runs in this world; ``std`` divides by
-    runs - 1.
+    ``messages``, ``bits``: one user's communication, at most over the runs; None without privacy.
+    ``metric``, ``mean``, ``std``, ``runs``: over independent runs in this world; ``std`` divides by runs - 1.
     ``tie_share``: share of the (step, state) pairs where clipping left several best actions; None for a control.
     """
 
@@ -329,13 +327,13 @@ def marks(episodes: int) -> Integers:
 
 def curve(regret: Array) -> tuple[list[int], list[float]]:
     """Marks and summed regret of per-episode ``regret (K,)``."""
-    at = marks(len(regret))
-    return at.tolist(), regret.cumsum()[at - 1].tolist()
+    read_at = marks(len(regret))
+    return read_at.tolist(), regret.cumsum()[read_at - 1].tolist()
 
 
 def staged_curve(ends: Sequence[int], losses: Sequence[float]) -> tuple[list[int], list[float]]:
     """The same where the loss of an episode stays ``losses[i]`` up to episode ``ends[i]``: exact, at any K."""
     last = np.asarray(ends, dtype=np.int64)
     summed = np.append(0.0, np.cumsum(np.diff(np.append(0, last)) * np.asarray(losses)))
-    at = marks(int(last[-1]))
-    return at.tolist(), np.interp(at, np.append(0, last), summed).tolist()
+    read_at = marks(int(last[-1]))
+    return read_at.tolist(), np.interp(read_at, np.append(0, last), summed).tolist()

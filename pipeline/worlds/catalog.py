@@ -236,7 +236,7 @@ def icu_sepsis_bins(path: Path, bins: int | str = 4, horizon: int = USUAL_HORIZO
     moves = np.einsum("sa,sat,sl->lat", visits[live], raw.transition[live] @ onto, onto[live, :L], optimize=True)
     if not moves.sum(-1).all():
         raise CardError(f"{path}: at a horizon of {horizon} nobody reaches some of the {L} bins; ask for fewer")
-    # an end keeps what follows it in the raw world: whoever survives does so once
+    # an end keeps its transitions of the raw world, so that survival is paid once
     after = raw.transition[~live] @ onto
     transition = np.concatenate([moves / moves.sum(-1, keepdims=True), after])
     return World(
@@ -254,7 +254,7 @@ def icu_sepsis_bins(path: Path, bins: int | str = 4, horizon: int = USUAL_HORIZO
 
 
 def _labels(edges: list[float]) -> list[str]:
-    """Text of each bin, closed on the left."""
+    """Labels of the bins, closed on the left."""
     between = [f"sofa {low:g} to below {high:g}" for low, high in pairwise(edges)]
     return [f"sofa below {edges[0]:g}", *between, f"sofa {edges[-1]:g} or more"]
 
@@ -309,7 +309,7 @@ def icu_like(seed: int = 0) -> World:
 
 @dataclass(frozen=True)
 class Mixture:
-    """A world, what an agent knows of it, and what it has to learn.
+    """A world, its features, which an agent knows, and its weights, which it has to learn.
 
     ``theta`` ``(H, d_1)``: weights that reproduce the world's transitions; hidden from agents.
     """
@@ -438,7 +438,7 @@ def _usual_reward(outcomes: Outcomes) -> float:
     return min(chance, key=lambda r: (-round(chance[r], 12), r))
 
 
-# what a simulated log keeps beside its card: the world's name, its parameters, the logging policy
+# file of a simulated log beside its card: the world's name, its parameters, the logging policy
 WORLD_FILE = "world.toml"
 WORLD_ARRAYS = "world.npz"
 GYMNASIUM = "gymnasium:"
@@ -511,7 +511,7 @@ def _checked(name: str, built: object) -> World:
 
 
 def arrays_file(name: str, folder: Path) -> Path:
-    """Where a world's arrays lie: in the dataset's folder, else in the world's own folder beside it.
+    """File of a world's arrays: in the dataset's folder, else in the world's own folder beside it.
 
     Returns the first of them that is there; the dataset's own where none is.
     """

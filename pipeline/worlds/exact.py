@@ -1,4 +1,4 @@
-"""What a policy is worth in a known world, and the binned process that a card's tables estimate (design §5.3).
+"""Values of policies in a known world, and the binned process that a card's tables estimate.
 
 A card sees a world through its labels: raw states fall into bins or labels, and the world's own dynamics within a bin
 are hidden.  The tables then estimate the *binned process* of the logging policy, which is the world itself only where
@@ -43,19 +43,17 @@ def lift(probabilities: Array, world: World, card: Card) -> Array:
 
 
 def add_up(x: Array, labels: Integers, count: int, axis: int) -> Array:
-    """Sum the entries along an axis that have the same label: as many entries as there are labels,
-    whatever their size.
-    """
+    """Sum the entries along an axis by their labels ``0 .. count - 1``."""
     order = np.argsort(labels, kind="stable")
-    seen, first = np.unique(labels[order], return_index=True)
+    present, first = np.unique(labels[order], return_index=True)
     # 100 MB of a world whose labels are its states need not be moved
     parts = x if (labels[1:] > labels[:-1]).all() else np.take(x, order, axis)
-    if len(seen) < len(order):
+    if len(present) < len(order):
         parts = np.add.reduceat(parts, first, axis)
-    if len(seen) == count:
+    if len(present) == count:
         return parts
     out = np.zeros((*x.shape[:axis], count, *x.shape[axis:][1:]))
-    out[(slice(None),) * (axis % x.ndim) + (seen,)] = parts
+    out[(slice(None),) * (axis % x.ndim) + (present,)] = parts
     return out
 
 
@@ -93,16 +91,16 @@ def binned_process(card: Card, world: World, behaviour: str | Array, dynamics: D
     n_sas = fold(visits[..., None] * onto)
     n_sa = n_sas.sum(-1)
     r_sa = fold((visits * mean)[..., None])[..., 0]
-    seen = n_sa > 0
+    visited = n_sa > 0
 
     P = np.empty((len(n_sa), S, A, S))
     P[:, L:] = np.eye(S)[L:, None]
-    np.divide(n_sas, n_sa[..., None], out=P[:, :L], where=seen[..., None])
-    g, s, a = np.nonzero(~seen)
+    np.divide(n_sas, n_sa[..., None], out=P[:, :L], where=visited[..., None])
+    g, s, a = np.nonzero(~visited)
     P[g, s, a] = 0.0
     P[g, s, a, s] = 1.0
     r = np.zeros((len(n_sa), S, A))
-    r[:, :L][seen] = r_sa[seen] / n_sa[seen]
+    r[:, :L][visited] = r_sa[visited] / n_sa[visited]
     if (declared := task_of(card).expected(P[:, :L])) is not None:
         r = np.zeros((len(declared), S, A))
         r[:, :L] = declared
@@ -126,7 +124,7 @@ def binned_behaviour(card: Card, world: World, behaviour: str | Array) -> Array:
 
 
 def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> dict[str, float]:
-    """What the report of a simulated run says beside its interval, in reward units per episode.
+    """True values for the report of a simulated run, in reward units per episode.
 
     ``behaviour``: the logging policy: a name, or probabilities ``(H, S_raw, A_raw)``.
     Returns ``v_star``, ``v_policy``, ``v_behavior`` and ``v_uniform`` in the raw world; ``v_policy_model`` in the
@@ -147,24 +145,24 @@ def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> d
 
 
 def best_value(world: World, horizon: int) -> float:
-    """Of the best policy in the raw world."""
+    """Value of the best policy in the raw world."""
     mdp = world.mdp(horizon)
     return float(mdp.start @ optimal_values(mdp)[1][0])
 
 
 def true_value(card: Card, world: World, behaviour: str | Array, policy: Policy) -> float:
-    """Of a policy in the raw world; where it abstains, the logging policy goes on."""
+    """Value of a policy in the raw world; where it abstains, the logging policy goes on."""
     H = card.domain.horizon
     return policy_value(world.mdp(H), _followed(policy, world, card, _probabilities(world, behaviour, H)))
 
 
 def _followed(policy: Policy, world: World, card: Card, practice: Array) -> Array:
-    """What is done in each raw state ``(H, S_raw, A_raw)``: as recommended, else as practised there."""
+    """Action probabilities in each raw state ``(H, S_raw, A_raw)``: as recommended, else as practised there."""
     live = ~world.terminal
-    found = lift(policy.beside(card.domain.allowed / card.domain.allowed.sum(1, keepdims=True)), world, card)
+    followed = lift(policy.beside(card.domain.allowed / card.domain.allowed.sum(1, keepdims=True)), world, card)
     silent = policy.abstains[:, declared_states(card, world)[live]]
-    found[:, live] = np.where(silent[..., None], practice[:, live], found[:, live])
-    return found
+    followed[:, live] = np.where(silent[..., None], practice[:, live], followed[:, live])
+    return followed
 
 
 def world_values(world: World, horizon: int) -> dict[str, float]:
@@ -173,12 +171,12 @@ def world_values(world: World, horizon: int) -> dict[str, float]:
     Returns name -> expected summed reward of an episode, from the start distribution.
     """
     mdp = world.mdp(horizon)
-    known = {name: policy_value(mdp, world.behaviours(name, horizon)) for name in world.policies}
-    return {"optimal": best_value(world, horizon), **known}
+    logging = {name: policy_value(mdp, world.behaviours(name, horizon)) for name in world.policies}
+    return {"optimal": best_value(world, horizon), **logging}
 
 
 def best_bin_policy(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> Array:
-    """Optimal allowed policy ``(H, L, A)`` of the binned process: what exact tables of ``behaviour`` would teach.
+    """Optimal allowed policy ``(H, L, A)`` of the binned process, as learnt from exact tables of ``behaviour``.
 
     ``behaviour``: the logging policy: a name, or probabilities ``(H, S_raw, A_raw)``.
     """

@@ -94,9 +94,9 @@ class LqSystem:
         shapes = (self.A.shape, self.cost.Q.shape, self.cost.R.shape, self.start.shape)
         if shapes != ((n, n), (n, n), (d, d), (n,)):
             raise ValueError(f"A, Q, R, start must fit B {self.B.shape}; got {shapes}")
-        found = reach(self.A, self.B, self.gamma, self.noise.bound, self.start, self.horizon)
-        if not found <= 1 + _ROUNDING or not self.gamma > 0:
-            raise ValueError(f"states must stay in the unit ball, gamma positive; a state can reach {found:.6g}")
+        longest = reach(self.A, self.B, self.gamma, self.noise.bound, self.start, self.horizon)
+        if not longest <= 1 + _ROUNDING or not self.gamma > 0:
+            raise ValueError(f"states must stay in the unit ball, gamma positive; a state can reach {longest:.6g}")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -171,7 +171,7 @@ def norm(M: Array) -> float:
 
 
 def reach(A: Array, B: Array, gamma: float, bound: float, start: Array, horizon: int) -> float:
-    """How long a state of the first ``horizon`` steps can be, whatever controls of length gamma and the noise do."""
+    """Largest norm of a state within ``horizon`` steps, over all controls of length gamma and all noise."""
     power, pushed, longest = np.eye(len(A)), 0.0, float(np.linalg.norm(start))
     for _ in range(horizon):
         pushed += gamma * norm(power @ B) + bound * norm(power)
@@ -248,7 +248,7 @@ def double_integrator(
 Rows = Sequence[Sequence[float]]
 Diagonal = Sequence[float] | Rows
 
-# A and B of the wrong model are each off by this part of their norm, in a random direction; mean over so many
+# error of the wrong model's A and B as a share of their norm, number of random directions, and their seed
 WRONG, DRAWS, _SEED = 0.3, 200, 7
 # a card's decimals against a world's floats
 _CLOSE = 1e-6
@@ -330,7 +330,7 @@ def estimated_plant(
 
 
 def explorer(system: LqSystem, behaviour: str) -> Controller:
-    """How a log is made: ``sphere``, controls uniform on the sphere of radius gamma; ``zero``, none at all.
+    """Controller of a behaviour: ``sphere``, controls uniform on the sphere of radius gamma; ``zero``, none at all.
 
     Raises CardError if there is no such behaviour.
     """
@@ -363,7 +363,7 @@ def wrong_models(system: LqSystem, draws: int = DRAWS) -> Iterator[Array]:
 
 
 def check_world(system: LqSystem, card: LqCard) -> None:
-    """Refuse to call true what holds for another plant than the card declares.
+    """Refuse a plant other than the one that the card declares.
 
     ``card``: what the log declares; compared to 1e-6.
     Raises CardError naming what differs.

@@ -29,7 +29,7 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.worlds.catalog import load_world
 from pipeline.worlds.world import World, declared_actions, declared_states, world_features
 
-# episodes simulated at once: bounds memory, and is part of what a seed means
+# episodes simulated at once: bounds memory; another number changes the log of a seed
 _CHUNK = 200_000
 
 
@@ -64,13 +64,13 @@ class _Draws:
         """One column for each of ``rows``, with that row's probabilities."""
         low = np.where(self.first[rows] > 0, self.running[self.first[rows] - 1], 0.0)
         high = self.running[self.end[rows] - 1]
-        found = np.searchsorted(self.running, low + rng.random(len(rows)) * (high - low), side="right")
+        index = np.searchsorted(self.running, low + rng.random(len(rows)) * (high - low), side="right")
         # rounding may step over the edge of a row
-        return self.column[np.clip(found, self.first[rows], self.end[rows] - 1)]
+        return self.column[np.clip(index, self.first[rows], self.end[rows] - 1)]
 
 
 def _draws(table: Array) -> _Draws:
-    """Of the rows of ``table (R, C)``."""
+    """Distributions in the rows of ``table (R, C)``."""
     row, column = np.nonzero(table)
     end = np.cumsum(np.bincount(row, minlength=len(table)))
     return _Draws(column, np.cumsum(table[row, column]), np.concatenate([[0], end[:-1]]), end)
@@ -91,7 +91,7 @@ def sample_counts(
 ) -> ExactSums:
     """Count tables of a simulated log, without writing it: the rows of :func:`sample_log`, summed as a snapshot's are.
 
-    Marked synthetic whatever the card says, for no person is behind them.
+    Always marked synthetic, for no person is behind them.
     """
     states, actions = declared_states(card, world), declared_actions(card, world)
     tables: dict[str, Integers] = {}
@@ -185,25 +185,25 @@ def simulate_chunks(
 
 
 def _draws_of_steps(tables: Array, horizon: int) -> list[_Draws]:
-    """Of tables ``(G, R, C)``, one a step; steps that are alike share theirs."""
+    """Distributions of tables ``(G, R, C)``, one a step; steps that are alike share theirs."""
     return [_draws(tables[0])] * horizon if is_stationary(tables) else [_draws(table) for table in tables]
 
 
 def _beside(mean: Array, low: float, unit: float, rng: np.random.Generator) -> Array:
     """A lattice point next to each mean, drawn so that the mean stays."""
-    at = (mean - low) / unit
-    below = np.floor(at + 1e-9)
-    return low + unit * (below + (rng.random(len(mean)) < at - below))
+    position = (mean - low) / unit
+    below = np.floor(position + 1e-9)
+    return low + unit * (below + (rng.random(len(mean)) < position - below))
 
 
 _SPLIT = "BYTE_STREAM_SPLIT"
-# rows a file of a streamed log holds at most: bounds memory, and is part of what a seed means
+# most rows of a file of a streamed log: bounds memory; another number changes the log of a seed
 _ROWS_PER_FILE = 1_000_000
 
 
 @dataclass(frozen=True)
 class Made:
-    """How a log is made: world or plant, behaviour, episodes (one a user), seed."""
+    """Recipe of a log: world or plant, behaviour, episodes (one a user), seed."""
 
     world: str
     behaviour: str
@@ -243,9 +243,9 @@ def write_lq_log(log: Made, folder: Path) -> list[Path]:
 def _lists(values: Array, absent: Bools | None = None) -> pa.Array:
     """``(E, H, k)`` as a list column of E H rows, null where ``absent``."""
     flat = values.reshape(-1, values.shape[-1]).astype(np.float32)
-    there = np.ones(len(flat), dtype=bool) if absent is None else ~absent
-    offsets = np.concatenate([[0], np.cumsum(there) * flat.shape[1]]).astype(np.int32)
-    lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat[there].reshape(-1)))
+    present = np.ones(len(flat), dtype=bool) if absent is None else ~absent
+    offsets = np.concatenate([[0], np.cumsum(present) * flat.shape[1]]).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat[present].reshape(-1)))
     if absent is None:
         return lists
     mask = pa.array(absent)
@@ -322,16 +322,16 @@ def regenerate(card: AnyCard, folder: Path) -> list[Path]:
     Raises CardError if no log of that name is shipped, or the world's file is not beside the card.
     """
     if not is_shipped(card.name):
-        known = ", ".join([*_SHIPPED, *_SHIPPED_PLANTS])
-        raise CardError(f"no simulated log {card.name!r} is shipped; there are: {known}")
+        names = ", ".join([*_SHIPPED, *_SHIPPED_PLANTS])
+        raise CardError(f"no simulated log {card.name!r} is shipped; there are: {names}")
     if card.name in _SHIPPED_PLANTS:
         return write_lq_log(_SHIPPED_PLANTS[card.name], folder)
-    made, tabular = _SHIPPED[card.name], require_tabular(card)
+    recipe, tabular = _SHIPPED[card.name], require_tabular(card)
     below = folder / Path(tabular.source.files[0]).parent
-    world, rng = load_world(made.world, card.folder), np.random.default_rng(made.seed)
-    rows = sample_log(world, made.behaviour, tabular.domain.horizon, made.episodes, rng)
+    world, rng = load_world(recipe.world, card.folder), np.random.default_rng(recipe.seed)
+    rows = sample_log(world, recipe.behaviour, tabular.domain.horizon, recipe.episodes, rng)
     log = write_log(world, rows, below, only=tabular.log.roles.values())
-    write_record(below, made.world, made.behaviour, made.seed, made.episodes, log)
+    write_record(below, recipe.world, recipe.behaviour, recipe.seed, recipe.episodes, log)
     features = world_features(world)
     # the table is read with the card, so that a card without its table has none yet
     return log if features is None or tabular.domain.states.bins is not None else [*log, features.write(folder)]
@@ -390,5 +390,5 @@ def write_record(folder: Path, world: str, behaviour: str, seed: int, episodes: 
 
     ``files``: the log, in the order in which an ingest reads it.
     """
-    made = promise.SimulatedLog(world=world, behaviour=behaviour, seed=seed, episodes=episodes, sha256=digest(files))
-    (folder / promise.RECORD).write_text(json_text(made.model_dump()), encoding="utf-8")
+    record = promise.SimulatedLog(world=world, behaviour=behaviour, seed=seed, episodes=episodes, sha256=digest(files))
+    (folder / promise.RECORD).write_text(json_text(record.model_dump()), encoding="utf-8")

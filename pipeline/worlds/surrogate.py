@@ -1,4 +1,4 @@
-"""What quality to expect before anything is spent: a card's declarations, simulated in a world made up for them.
+"""Quality to expect before anything is spent: a card's declarations, simulated in a surrogate world.
 
 A world is drawn that has the card's states, actions, ends, horizon and reward range, and nothing else of the dataset; a
 log of so many people is drawn from it, released at the recipe's noise and planned on, as a run would.  Reads no rows.
@@ -34,9 +34,9 @@ STATES = (
     f"a made-up world: from each state and action to {_SUCCESSORS} states drawn at random, rewards drawn from the "
     "declared range, every action logged alike"
 )
-# of a card with observations: how many there are in the made-up world, and the seed by which they are drawn
+# of a card with observations: their number in the surrogate world, and the seed by which they are drawn
 _PLACES, _PLACES_SEED = 64, 8
-# what stays of an observation after a step, how far an action pushes it, and how wide it lands; radii of the ball
+# share of an observation that stays after a step, the push of an action, and the spread; radii of the ball
 _STAYS, _PUSH, _WIDTH = 0.8, 0.4, 0.3
 OBSERVED = (
     f"a made-up world: {_PLACES} observations in the declared ball, each action pushes to one side, rewards affine in "
@@ -46,7 +46,7 @@ OBSERVED = (
 
 @dataclass(frozen=True)
 class Logged:
-    """What is declared, what is released, and the world behind it.
+    """Declarations, mechanisms and the true world of a simulated log.
 
     ``constants``, ``penalty``, ``failure``: of the planner's bonus, and the probability with which its noise bounds may
     fail; the preset also says how counts are prepared.
@@ -69,9 +69,9 @@ class Logged:
         """
         n_sas = sample_count_tables(self.mdp, self.behaviour, episodes, rng).n_sas[:, : self.task.allowed.shape[0]]
         n_sa, lattice, steps = n_sas.sum(-1), reward_lattice(self.card), self.card.reward.steps
-        at = (self.mdp.rewards[:, : n_sa.shape[1]] - lattice.low) / (lattice.high - lattice.low) * steps
-        below = np.clip(np.floor(at + 1e-9), 0, steps)
-        return n_sas, n_sa * below.astype(np.int64) + rng.binomial(n_sa, np.clip(at - below, 0.0, 1.0))
+        position = (self.mdp.rewards[:, : n_sa.shape[1]] - lattice.low) / (lattice.high - lattice.low) * steps
+        below = np.clip(np.floor(position + 1e-9), 0, steps)
+        return n_sas, n_sa * below.astype(np.int64) + rng.binomial(n_sa, np.clip(position - below, 0.0, 1.0))
 
     def counts(self, episodes: int, rng: np.random.Generator) -> ExactSums:
         """Exact tables of a fresh log of ``episodes`` whole episodes."""
@@ -88,22 +88,22 @@ class Logged:
         return PrivateSum(CountLayout(self.card), self.mechanisms).draw(counts, noise)
 
     def plan(self, counts: ExactSums, noise: SeededNoise, rng: np.random.Generator) -> Plan:
-        """Release the tables once and plan on what was released."""
+        """Release the tables once and plan on the release."""
         return self.learn(self.released(counts, noise), rng)
 
     def learn(self, release: Release, rng: np.random.Generator) -> Plan:
-        """Plan on what was released."""
+        """Plan on a release."""
         preset = self.constants.preset
         counts = private_counts(release, self.card, slack=slack_of(preset), failure=self.failure)
-        seen = prepare(counts, self.card, preset).counts
-        return self.planner(seen, self.task, self.constants, rng, self.penalty)
+        prepared = prepare(counts, self.card, preset).counts
+        return self.planner(prepared, self.task, self.constants, rng, self.penalty)
 
     def whole(self, policy: Policy) -> Array:
         """A policy over the live states ``(H, S, A)``; where it abstains, the logging policy goes on."""
         L = policy.probabilities.shape[1]
-        whole = self.behaviour.copy()
-        whole[:, :L] = policy.beside(self.behaviour[:, :L])
-        return whole
+        full = self.behaviour.copy()
+        full[:, :L] = policy.beside(self.behaviour[:, :L])
+        return full
 
     def value(self, policy: Policy) -> float:
         """Exact value of a policy over the live states; where it abstains, the logging policy goes on."""
@@ -116,7 +116,7 @@ class Logged:
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """One simulated run: what its policy, the same without noise, and uniform choice lose against the best policy.
+    """Suboptimality in one simulated run: of its policy, of the same without noise, and of uniform choice.
 
     ``loss``, ``exact``, ``reference``: v* - v of the policy, of the same planner without noise, and of uniform choice;
     reward units.
@@ -150,20 +150,20 @@ def places_of(card: Card) -> Places:
     first = np.array(d.first_observations or [[0.0] * p]) / np.array(d.observation.scales)
     drawn = rng.normal(size=(_PLACES, p))
     drawn *= map_.radius * rng.random((_PLACES, 1)) ** (1 / p) / np.linalg.norm(drawn, axis=1, keepdims=True)
-    x, at = np.concatenate([first, drawn])[:_PLACES], np.arange(_PLACES) % live
+    x, states = np.concatenate([first, drawn])[:_PLACES], np.arange(_PLACES) % live
     labels = [f"place {i}" for i in range(_PLACES)]
-    never = [a for a, may in zip(d.action_labels, d.allowed[0], strict=True) if not may and a != OTHER]
-    told = {
+    vetoed = [a for a, may in zip(d.action_labels, d.allowed[0], strict=True) if not may and a != OTHER]
+    changes = {
         "states": States(column="place", labels=[*labels], ends=d.states.ends),
         "observation": None,
         "first_observations": None,
         "start": {label: 1 / len(first) for label in labels[: len(first)]},
-        "vetoes": [(label, a) for label in labels for a in never],
+        "vetoes": [(label, a) for label in labels for a in vetoed],
     }
-    tables = [[table[s] for s in at] for table in r.tables]
+    tables = [[table[s] for s in states] for table in r.tables]
     paid = r.model_copy(update={"table": tables[0] if len(tables) == 1 else tables or None})
-    finite = card.model_copy(update={"domain": d.model_copy(update=told), "reward": paid}).placed(card.folder)
-    return Places(finite, map_.at(x, at), map_.inside(x))
+    finite = card.model_copy(update={"domain": d.model_copy(update=changes), "reward": paid}).placed(card.folder)
+    return Places(finite, map_.at(x, states), map_.inside(x))
 
 
 def draw_surrogate(card: Card, rng: np.random.Generator, ball: Array | None = None) -> TabularMDP:
@@ -171,7 +171,7 @@ def draw_surrogate(card: Card, rng: np.random.Generator, ball: Array | None = No
 
     An episode ends at each step with chance 1 / H where the card declares ends.
 
-    ``ball`` ``(L, p)``: observations of the live states, in the unit ball: then what an action does follows from them.
+    ``ball`` ``(L, p)``: observations of the live states, in the unit ball, which then determine the dynamics.
     """
     d = card.domain
     H, L, A, S = d.horizon, len(d.live_states), len(d.action_labels), len(d.state_labels)

@@ -1,10 +1,10 @@
-"""The card of a simulated log: what is true of a world, declared.
+"""The card of a simulated log, which declares the truth of its world.
 
 The folder of a simulated log: card, recipe, world, README and the log itself, in TOML as a person would write it.
 
 Trajectories from a *released* model: post-processing of noisy counts, so it reads no row and costs nothing.
 
-What is sampled: the start, the transitions, the rewards and the logging policy, all from the consistent counts of one
+Sampled are the start, the transitions, the rewards and the logging policy, all from the consistent counts of one
 release.  An action the counts give no visit is never logged.  In a state without any visit the actions are uniform over
 those allowed, and an unvisited cell leads anywhere, as the planner has it.  A reward is one of the two lattice points
 beside its released mean.  None of this is evidence beyond the release itself.
@@ -61,9 +61,9 @@ COMMENTS: Mapping[str, str] = {
 }
 
 
-def readme(file: str, **told: object) -> str:
+def readme(file: str, **fields: object) -> str:
     """The README of a simulated log."""
-    return Path(__file__).with_name(file).read_text(encoding="utf-8").format(**told)
+    return Path(__file__).with_name(file).read_text(encoding="utf-8").format(**fields)
 
 
 def checked(values: Mapping[str, Any]) -> Card:
@@ -150,8 +150,8 @@ def _states(world: World, bins: str | None) -> dict[str, Any]:
         column, edges = world.binnings[chosen]
         declared["bins"] = {"by": column, "edges": edges}
     else:
-        known = ", ".join([*world.binnings, ALL_STATES])
-        raise CardError(f"world {world.name}: no bins {chosen!r}; there are: {known}")
+        names = ", ".join([*world.binnings, ALL_STATES])
+        raise CardError(f"world {world.name}: no bins {chosen!r}; there are: {names}")
     return declared | {"ends": list(dict.fromkeys(world.ends.values()))}
 
 
@@ -180,10 +180,10 @@ def _lattice(rewards: Array) -> dict[str, Any]:
     """Range and steps that hold every reward; from 0 where none is negative."""
     low, high = min(0.0, float(rewards[0])) if rewards[0] >= 0 else float(rewards[0]), float(rewards[-1])
     high = high if high > low else low + 1.0
-    at = (rewards - low) / (high - low)
-    exact = [Fraction(float(x)).limit_denominator(_MOST_STEPS) for x in at]
+    positions = (rewards - low) / (high - low)
+    exact = [Fraction(float(x)).limit_denominator(_MOST_STEPS) for x in positions]
     steps = math.lcm(*(f.denominator for f in exact))
-    near = max(abs(float(f) - x) for f, x in zip(exact, at, strict=True)) < 1e-9
+    near = max(abs(float(f) - x) for f, x in zip(exact, positions, strict=True)) < 1e-9
     return {"range": [low, high], "steps": steps if near and steps <= _MOST_STEPS else _MOST_STEPS}
 
 
@@ -211,7 +211,7 @@ def most_paid(world: World, horizon: int) -> float:
     return float(to_go[world.start > 0].max())
 
 
-# first words of a card this program wrote, and may therefore write again
+# first words of a card that this program wrote, and may therefore write again
 _MARK = "Written by `reticent simulate`"
 # budget of the recipe, unless the card's cap is smaller
 _RHO = 1.0
@@ -229,27 +229,27 @@ def toml_text(
 ) -> str:
     """Lines of ``head`` as comments, then ``values``.
 
-    ``values``: tables are written as ``[table]``, what they hold inline; None is left out.
+    ``values``: tables are written as ``[table]``, their content inline; None is left out.
     """
-    said = comments or {}
+    remarks = comments or {}
     lines = [f"# {line}".rstrip() for line in head]
-    lines += _pairs("", {k: v for k, v in values.items() if not isinstance(v, Mapping)}, said)
+    lines += _pairs("", {k: v for k, v in values.items() if not isinstance(v, Mapping)}, remarks)
     for name, table in values.items():
         if isinstance(table, Mapping):
             own = {k: v for k, v in table.items() if f"{name}.{k}" in inner and isinstance(v, Mapping)}
-            lines += ["", f"[{name}]", *_pairs(f"{name}.", {k: v for k, v in table.items() if k not in own}, said)]
+            lines += ["", f"[{name}]", *_pairs(f"{name}.", {k: v for k, v in table.items() if k not in own}, remarks)]
             for key, below in own.items():
-                lines += ["", f"[{name}.{key}]", *_pairs(f"{name}.{key}.", below, said)]
+                lines += ["", f"[{name}.{key}]", *_pairs(f"{name}.{key}.", below, remarks)]
     return "\n".join(lines) + "\n"
 
 
-def _pairs(prefix: str, values: Mapping[str, Any], said: Mapping[str, str]) -> list[str]:
-    found: list[str] = []
+def _pairs(prefix: str, values: Mapping[str, Any], remarks: Mapping[str, str]) -> list[str]:
+    lines: list[str] = []
     for key, value in values.items():
         if value is not None:
-            comment = f"   # {said[prefix + key]}" if prefix + key in said else ""
-            found.append(f"{_key(key)} = {toml_value(value)}{comment}")
-    return found
+            comment = f"   # {remarks[prefix + key]}" if prefix + key in remarks else ""
+            lines.append(f"{_key(key)} = {toml_value(value)}{comment}")
+    return lines
 
 
 def _key(key: str) -> str:
@@ -278,9 +278,9 @@ def toml_value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What is to be written.
+    """Content of the folder of a simulated log.
 
-    ``told``: content of ``world.toml``; None where the true world is not known.
+    ``world``: content of ``world.toml``; None where the true world is not known.
     """
 
     log: Callable[[Path], list[Path]]
@@ -289,7 +289,7 @@ class Simulated:
     values: Mapping[str, Any]
     about: Sequence[str]
     readme: str
-    told: Mapping[str, Any] | None
+    world: Mapping[str, Any] | None
     comments: Mapping[str, str] = field(default_factory=lambda: COMMENTS)
     learner: Mapping[str, Any] = field(default_factory=lambda: _TABLES)
 
@@ -297,20 +297,20 @@ class Simulated:
 def tabular_log(
     world: World, behaviour: str, values: Mapping[str, Any], episodes: int, seed: int
 ) -> Callable[[Path], list[Path]]:
-    """How the log of a world of states and actions is written."""
-    horizon, each = values["domain"]["horizon"], values["unit"]["episodes_per_user"]
-    return lambda to: stream_log(world, behaviour, horizon, episodes, np.random.default_rng(seed), to, each)
+    """Writer of the log of a world of states and actions."""
+    horizon, per_user = values["domain"]["horizon"], values["unit"]["episodes_per_user"]
+    return lambda to: stream_log(world, behaviour, horizon, episodes, np.random.default_rng(seed), to, per_user)
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Never overwrite what this program did not write.
+    """Refuse a folder that this program did not write.
 
     ``folder``: where a log shall be written; it may be absent or empty.
     Raises CardError if the folder holds anything but an earlier simulated log.
     """
     card = folder / "card.toml"
-    own = card.is_file() and card.read_text(encoding="utf-8").startswith(f"# {_MARK}")
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not own):
+    written_here = card.is_file() and card.read_text(encoding="utf-8").startswith(f"# {_MARK}")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not written_here):
         raise CardError(f"{folder}: is there and holds no simulated log; name an empty folder with --to")
 
 
@@ -322,10 +322,10 @@ def write_folder(s: Simulated, folder: Path, world_folder: Path | None = None) -
     (folder / "card.toml").write_text(card, encoding="utf-8")
     (folder / "recipe.toml").write_text(_recipe(s), encoding="utf-8")
     (folder / "README.md").write_text(s.readme, encoding="utf-8")
-    if s.told is not None:
+    if s.world is not None:
         head = ["The world behind this log: known, so that reports can say what is true."]
-        (folder / WORLD_FILE).write_text(toml_text(head, s.told), encoding="utf-8")
-        arrays = None if world_folder is None else arrays_file(s.told["name"], world_folder)
+        (folder / WORLD_FILE).write_text(toml_text(head, s.world), encoding="utf-8")
+        arrays = None if world_folder is None else arrays_file(s.world["name"], world_folder)
         if arrays is not None and arrays.is_file():
             shutil.copyfile(arrays, folder / WORLD_ARRAYS)
     if "features" in values["domain"].get("states", {}):
@@ -338,10 +338,10 @@ def _recipe(s: Simulated) -> str:
     values: dict[str, Any] = {
         "recipe": {"name": name, "card": "card.toml", **s.learner["recipe"]},
         "privacy": {"rho": min(_RHO, cap)},
-        **{table: asked for table, asked in s.learner.items() if table != "recipe"},
+        **{table: settings for table, settings in s.learner.items() if table != "recipe"},
     }
-    if s.told is not None:
-        values["evaluate"] = {"world": s.told["name"], "behaviour": s.behaviour}
+    if s.world is not None:
+        values["evaluate"] = {"world": s.world["name"], "behaviour": s.behaviour}
     return toml_text(["`reticent ingest` this folder, then `reticent run` this file."], values)
 
 
@@ -361,9 +361,9 @@ def world_readme(
     """
     settings = ", ".join(f"{k} = {v}" for k, v in params.items()) or "its defaults"
     rows = "\n".join(f"| {policy} | {value:.6g} |" for policy, value in values.items())
-    made = "\n".join(f"| {k} | {v} |" for k, v in log.items())
-    more = {"settings": settings, "made": made, "rows": rows, "command": command}
-    return readme("world_readme.md", name=name, world=world, **more)
+    log_rows = "\n".join(f"| {k} | {v} |" for k, v in log.items())
+    sections = {"settings": settings, "made": log_rows, "rows": rows, "command": command}
+    return readme("world_readme.md", name=name, world=world, **sections)
 
 
 # name of the logging policy of a released world
@@ -372,7 +372,7 @@ PRACTICE = "released practice"
 
 @dataclass(frozen=True)
 class ReleasedRun:
-    """What a run's folder says."""
+    """Content of a run's folder."""
 
     name: str
     dataset: DeclaredTables
@@ -406,8 +406,8 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
     """
     d, (low, high) = run.dataset, run.dataset.reward_range
     lacks = {"reward_table": d.reward_kind == "table", "start_declared": d.start == "declared"}
-    for told in (key for key, needed in lacks.items() if needed and getattr(d, key) is None):
-        raise CardError(f"{run.name}: report.json lacks {told}; run its recipe again (a replay costs nothing)")
+    for missing in (key for key, needed in lacks.items() if needed and getattr(d, key) is None):
+        raise CardError(f"{run.name}: report.json lacks {missing}; run its recipe again (a replay costs nothing)")
     live, actions = ([label for label in labels if label != OTHER] for labels in (d.live_states, d.actions))
     other = {"live_states": OTHER in d.live_states, "actions": OTHER in d.actions}
     columns = {"user_id": "user_id", "episode_id": "episode_id", "step": "step", "reward": "reward"}
@@ -454,9 +454,9 @@ def released_world(run: ReleasedRun, card: Card) -> World:
     transition = _with_ends(transition_estimate(counts, 0.0), np.broadcast_to(np.eye(S)[L:, None], (S - L, A, S)))
     declared = replace(task, entering=None).expected(counts.n_sas)
     mean = reward_estimate(counts, 0.0, *task.bounds) if declared is None else declared
-    each = visits.sum(-1, keepdims=True)
+    totals = visits.sum(-1, keepdims=True)
     even = task.allowed / task.allowed.sum(-1, keepdims=True)
-    practice = np.where(each > 0, visits / np.where(each > 0, each, 1.0), even)
+    practice = np.where(totals > 0, visits / np.where(totals > 0, totals, 1.0), even)
     start = start_distribution(counts, declared_start(card))
     return World(
         name=card.name,

@@ -1,4 +1,4 @@
-"""What every simulated world offers: known parameters, logging policies, and how a card sees its raw states.
+"""Simulated worlds: known parameters, logging policies, and the card's labels of their raw states.
 
 Count tables of a known world, drawn directly from their exact law: no episode is simulated.
 
@@ -124,9 +124,9 @@ class World:
             return np.broadcast_to(self.policies[name], shape)
         explore = _NEAR_OPTIMAL.fullmatch(name)
         if explore is None or float(explore[1]) > 1:
-            known = ", ".join(self.policies)
+            names = ", ".join(self.policies)
             raise CardError(
-                f"world {self.name}: no behaviour {name!r}; there are: {known}, and near-optimal-E with E from 0 to 1"
+                f"world {self.name}: no behaviour {name!r}; there are: {names}, and near-optimal-E with E from 0 to 1"
             )
         share = float(explore[1])
         return (1 - share) * greedy(optimal_values(self.mdp(horizon))[0]) + share / shape[-1]
@@ -135,7 +135,7 @@ class World:
 def plain_world(
     name: str, transition: Array, rewards: Array, policies: Mapping[str, Array], horizon: int | None
 ) -> World:
-    """A world without ends, where everybody starts in state 0 and rewards are those of visits.
+    """A world without ends, where every episode starts in state 0 and rewards are those of visits.
 
     ``transition``, ``rewards`` ``([H, ]S, A, S)``: and ``([H, ]S, A)``.
     """
@@ -165,9 +165,9 @@ def declared_states(card: Card, world: World) -> Integers:
     other = live - 1 if states.other else -1
     if states.bins is not None:
         if not isinstance(states.bins.by, str) or states.bins.by not in world.bin_values:
-            known = ", ".join(world.bin_values) or "none"
+            columns = ", ".join(world.bin_values) or "none"
             raise CardError(
-                f"{card.name}: world {world.name} has no column {states.bins.by!r} to bin by; it has: {known}"
+                f"{card.name}: world {world.name} has no column {states.bins.by!r} to bin by; it has: {columns}"
             )
         values = world.bin_values[states.bins.by]
         # bins are closed on the left: [e0, e1)
@@ -199,7 +199,7 @@ def declared_actions(card: Card, world: World) -> Integers:
 
 @dataclass(frozen=True)
 class WorldFunction:
-    """A function that returns a world, or a linear plant, and says so: the decorator of ``module:object`` worlds."""
+    """Decorator of a ``module:object`` function that returns a world or a linear plant."""
 
     build: Callable[..., Any]
 
@@ -208,7 +208,7 @@ class WorldFunction:
         return self.build(*args, **params)
 
 
-# its file beside a card
+# file of the features beside a card
 FEATURES = "states.parquet"
 
 
@@ -281,8 +281,8 @@ def _drawn(trials: Integers, ordered: Array, likely: Integers, rng: np.random.Ge
 def _swap_with_last(x: NDArray[Any], column: Integers) -> NDArray[Any]:
     """A copy of ``x (..., C)`` in which entry ``column (...)`` and the last one have changed places."""
     out = x.reshape(-1, x.shape[-1]).copy()
-    at = np.arange(len(out)), column.reshape(-1)
-    kept = out[at]
-    out[at] = out[:, -1]
-    out[:, -1] = kept
+    index = np.arange(len(out)), column.reshape(-1)
+    moved = out[index]
+    out[index] = out[:, -1]
+    out[:, -1] = moved
     return out.reshape(x.shape)

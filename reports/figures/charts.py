@@ -46,11 +46,11 @@ def draw_chart(
 
     ``kind``: of ``templates/KIND.vl.json.j2``: the chart in Vega-Lite.
     """
-    told = {"ink": INK, "margin": margin, "top": 6 if frame is None else 30, "bottom": bottom}
-    chart = templates().get_template(f"{kind}.vl.json.j2").render(values, **told)
+    layout = {"ink": INK, "margin": margin, "top": 6 if frame is None else 30, "bottom": bottom}
+    chart = templates().get_template(f"{kind}.vl.json.j2").render(values, **layout)
     # as text the renderer would round numbers in the last digit
     svg = _rendered(json.loads(chart))
-    # Tags only: what stands between them is somebody's label and stays as it is.
+    # tags only: the text between them is a label and stays as it is
     svg = _MARKS.sub(_share, re.sub("<[^>]+>", lambda tag: _bare(tag[0]), svg))
     opening, rest = svg.split(">", 1)
     if frame is not None:
@@ -73,10 +73,10 @@ def _rendered(chart: object) -> str:
             import vl_convert
 
             return vl_convert.vegalite_to_svg(cast(Any, chart))
-        alone = "import json, sys, vl_convert; sys.stdout.write(vl_convert.vegalite_to_svg(json.load(sys.stdin)))"
-        told = json.dumps(chart).encode()
-        done = subprocess.run([sys.executable, "-P", "-c", alone], input=told, capture_output=True, check=True)
-        return done.stdout.decode()
+        program = "import json, sys, vl_convert; sys.stdout.write(vl_convert.vegalite_to_svg(json.load(sys.stdin)))"
+        source = json.dumps(chart).encode()
+        finished = subprocess.run([sys.executable, "-P", "-c", program], input=source, capture_output=True, check=True)
+        return finished.stdout.decode()
     except (subprocess.CalledProcessError, OSError, MemoryError, ValueError) as e:
         raise NotDrawnError(f"the renderer failed: {type(e).__name__}") from e
 
@@ -100,7 +100,7 @@ def _joined(cells: str) -> str:
     shapes: dict[str, list[str]] = {}
     for shape, style in re.findall('<path d="([^"]*)"([^>]*)/>', cells):
         shapes.setdefault(style, []).append(shape)
-    return "".join(f'<path d="{"".join(found)}"{style}/>' for style, found in shapes.items())
+    return "".join(f'<path d="{"".join(paths)}"{style}/>' for style, paths in shapes.items())
 
 
 def _without(tag: str, attributes: Iterable[str]) -> str:
@@ -110,7 +110,7 @@ def _without(tag: str, attributes: Iterable[str]) -> str:
 
 
 def standalone(svg: str) -> str:
-    """An inline SVG as a file of its own: dark on white, whatever shows it."""
+    """An inline SVG as a separate file, always dark on white."""
     opening, rest = svg.replace("currentColor", "#22262a").split(">", 1)
     return f'{opening}><rect width="100%" height="100%" fill="#ffffff"/>{rest}'
 
@@ -200,12 +200,12 @@ def draw_curves(
 def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, list[int]]]:
     """A colour and a dash a name, learners first."""
     control = {name: line.control for lines in panels.values() for name, line in lines.items()}
-    found: dict[str, tuple[str, list[int]]] = {}
+    styles: dict[str, tuple[str, list[int]]] = {}
     for grey in (False, True):
         for i, name in enumerate(n for n, c in control.items() if c is grey):
             colour = GREY if grey else PALETTE[i % len(PALETTE)]
-            found[name] = colour, DASHES[i % len(DASHES)]
-    return found
+            styles[name] = colour, DASHES[i % len(DASHES)]
+    return styles
 
 
 def _points(
@@ -233,11 +233,11 @@ def _decades(low: float, high: float) -> list[float]:
 
 def _words(panels: Mapping[str, Mapping[str, Line]], title: str, what: str, ends: bool) -> str:
     """The figure for those who cannot see it: every line by its end, or by both."""
-    said = [f"{title}: mean {what} at {'the first and the last K' if ends else 'the end'}."]
+    sentences = [f"{title}: mean {what} at {'the first and the last K' if ends else 'the end'}."]
     for panel, lines in panels.items():
-        told = ", ".join(f"{name} {_both(line) if ends else _last(line)}" for name, line in lines.items())
-        said.append(f"{panel}: {told}.")
-    return " ".join(said)
+        ends_of_lines = ", ".join(f"{name} {_both(line) if ends else _last(line)}" for name, line in lines.items())
+        sentences.append(f"{panel}: {ends_of_lines}.")
+    return " ".join(sentences)
 
 
 def _last(line: Line) -> str:

@@ -1,7 +1,7 @@
-"""The first screen of a run: is it better, for whom, how sure, what it costs in privacy, and what to do next.
+"""The first screen of a run: is it better, for whom, how sure, at which privacy loss, and what to do next.
 
-The verdict in words and as a picture: what a manager reads first, and what the shell prints in one line.  Estimates
-with their intervals, one below the other, and the gains of a controller over the steps, as inline SVG.
+The verdict in words and as a picture, and in one line for the shell.  Estimates with their intervals, one below the
+other, and the gains of a controller over the steps, as inline SVG.
 
 Of intervals, places are percentages and letters keep their size: that picture is read on a phone, a screen and paper.
 """
@@ -44,7 +44,7 @@ from reports.run import policy_sections
 _ROW, _AXIS, _GAP = 46, 46, 14
 # room at both ends, percent of the width, so that no mark is cut
 _EDGE = 1.5
-# part of an axis below which what is drawn on it cannot be told apart
+# share of an axis below which marks on it cannot be distinguished
 _SEEN = 0.03
 
 
@@ -66,7 +66,7 @@ class Mark:
 
     @property
     def places(self) -> list[float]:
-        """Every number that is drawn."""
+        """Every number of the row."""
         return [x for x in (self.estimate, self.lower, self.upper, self.truth) if x is not None]
 
 
@@ -74,8 +74,8 @@ class Mark:
 class Panel:
     """Rows on one axis that is called ``title``.
 
-    ``zero``: what stands at a line through 0; empty: there is none.
-    ``possible``: the least and the greatest value that there can be, where that is known.
+    ``zero``: label of a line through 0; empty: there is none.
+    ``possible``: the least and the greatest possible value, where known.
     """
 
     marks: Sequence[Mark]
@@ -92,7 +92,7 @@ class Panel:
 def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") -> Figure:
     """Panels below each other.
 
-    ``note``: what a reader of the picture must know.
+    ``note``: a remark below the picture.
     """
     text = "; ".join(f"{mark.name}: {mark.words}" for panel in panels for mark in panel.marks) + "."
     return Figure(partial(_svg, panels, key, title, text), text, note)
@@ -101,12 +101,12 @@ def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") 
 def _svg(panels: Sequence[Panel], key: str, title: str, text: str) -> str:
     tops = [0, *accumulate(panel.height + _GAP for panel in panels)]
     axes = [_axis(panel, top) for panel, top in zip(panels, tops, strict=False)]
-    said = {"key": key, "title": escape(title), "text": escape(text)}
-    return templates().get_template("range.svg.j2").render(said, axes=axes, height=tops[-1] - _GAP)
+    labels = {"key": key, "title": escape(title), "text": escape(text)}
+    return templates().get_template("range.svg.j2").render(labels, axes=axes, height=tops[-1] - _GAP)
 
 
 def ends(panel: Panel) -> tuple[float, float]:
-    """Ends of the axis: all that is possible, where what is drawn can be seen on it; else 0 and all that is drawn."""
+    """Ends of the axis: the possible range, where the marks can be seen on it; else 0 and all marks."""
     used = [x for mark in panel.marks for x in mark.places]
     if (least_most := panel.possible) is not None:
         if any(mark.lower is not None and mark.upper is None for mark in panel.marks):
@@ -121,7 +121,7 @@ def ends(panel: Panel) -> tuple[float, float]:
 
 
 def _axis(panel: Panel, top: int) -> dict[str, object]:
-    """What the template draws of a panel; places as texts."""
+    """A panel's values for the template; places as texts."""
     low, high = ends(panel)
 
     def at(x: float | None) -> str:
@@ -135,7 +135,7 @@ def _axis(panel: Panel, top: int) -> dict[str, object]:
     labels = [
         {"x": place, "anchor": anchor, "text": _tick(x, panel, high - low)}
         for x, anchor, place in ticks
-        # what stands at the line through 0 takes the place of the label next to it
+        # the label of the line through 0 replaces the one next to it
         if not (panel.zero and (x or within) and (anchor == "middle" or abs(x) < (high - low) * 0.3))
     ]
     if within:
@@ -171,17 +171,17 @@ def gains_figure(view: Gains) -> Figure:
     low, high = min(0.0, *map(min, gains)), max(0.0, *map(max, gains))
     room = (high - low or 1.0) * 0.05
     styled = zip(names, PALETTE, DASHES, gains, strict=False)
-    drawn = [{"name": name, "colour": colour, "dash": dash, "gains": of} for name, colour, dash, of in styled]
+    drawn = [{"name": name, "colour": colour, "dash": dash, "gains": ys} for name, colour, dash, ys in styled]
     values: dict[str, object] = {"lines": drawn, "domain": [low - room, high + room], "width": _WIDE, "height": height}
     values["steps"] = list(range(0, H, max(1, H // 10)))
     ends = zip(names, gains, strict=True)
-    text = "; ".join(f"{name}: {number(of[0])} at step 0, {number(of[-1])} at the last" for name, of in ends)
+    text = "; ".join(f"{name}: {number(ys[0])} at step 0, {number(ys[-1])} at the last" for name, ys in ends)
     left_out = view.gains[0].size - len(lines)
     note = f"Shown: the {len(lines)} largest gains, of {view.gains[0].size}; the table has all." if left_out else ""
     text = f"Gains over {H} steps. {text}."
     frame = (128 + _WIDE + 7 * max(map(len, names)), height + 70)
-    said = "policy", "The gains, step by step", text, 60, frame
-    return Figure(partial(draw_chart, "gains", values, *said), text, note)
+    labels = "policy", "The gains, step by step", text, 60, frame
+    return Figure(partial(draw_chart, "gains", values, *labels), text, note)
 
 
 def _largest(view: Gains) -> list[tuple[int, int]]:
@@ -192,8 +192,8 @@ def _largest(view: Gains) -> list[tuple[int, int]]:
 
 
 def _name(view: Gains, control: int, coordinate: int) -> str:
-    of = f"{control + 1}.{coordinate + 1} "
-    return of + shorten(f"{clean(view.action[control])} for {clean(view.observation[coordinate])}", 34)
+    numbers = f"{control + 1}.{coordinate + 1} "
+    return numbers + shorten(f"{clean(view.action[control])} for {clean(view.observation[coordinate])}", 34)
 
 
 _NEW, _PRACTICE, _MODEL = "new policy", "current practice", "model"
@@ -201,19 +201,19 @@ OPERATOR = "The operator's own check of the raw log is not part of this page."
 
 
 def verdict_of(report: Report) -> Verdict:
-    """The verdict of a run; what was written before there was one is decided now."""
+    """The verdict of a run; decided now for a report of a version without verdicts."""
     return report.verdict or decide(report.evaluation, report.dataset, report.guarantee.rho, None)
 
 
 def sentence(verdict: Verdict, *, binned: bool = False) -> str:
     """The answer in one line, without its first letter's capital."""
-    found, where = verdict.improvement, "in the binned process, " if binned else ""
-    if found is not None and verdict.answer in ("better", "worse"):
-        by = interval(found.lower, found.upper) if verdict.answer == "better" else interval(-found.upper, -found.lower)
-        sure = f"({percent(found.level)}{worth(found)})"
+    gain, where = verdict.improvement, "in the binned process, " if binned else ""
+    if gain is not None and verdict.answer in ("better", "worse"):
+        by = interval(gain.lower, gain.upper) if verdict.answer == "better" else interval(-gain.upper, -gain.lower)
+        level = f"({percent(gain.level)}{worth(gain)})"
         if verdict.conditions:
-            return f"{where}{verdict.answer} by {by} if {' and '.join(verdict.conditions)} {sure}"
-        return f"{where}{verdict.answer} than current practice by {by} {sure}"
+            return f"{where}{verdict.answer} by {by} if {' and '.join(verdict.conditions)} {level}"
+        return f"{where}{verdict.answer} than current practice by {by} {level}"
     if verdict.answer == "not_told_apart":
         return f"{where}no clear difference from current practice at this budget{_needed(verdict)}"
     if verdict.why == NOT_MEASURED_HERE:
@@ -225,9 +225,9 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
     }[verdict.answer]
 
 
-def worth(found: Improvement) -> str:
+def worth(improvement: Improvement) -> str:
     """A warning where the interval guarantees nothing."""
-    return ", modelled: not a guarantee" if found.status in NO_GUARANTEE else ""
+    return ", modelled: not a guarantee" if improvement.status in NO_GUARANTEE else ""
 
 
 def _needed(verdict: Verdict) -> str:
@@ -241,46 +241,47 @@ def _needed(verdict: Verdict) -> str:
 def shell_line(verdict: Verdict, epsilon: float | None, *, binned: bool) -> str:
     """The verdict and its price, for a terminal.
 
-    ``epsilon``: what was promised; None where nothing is private.
+    ``epsilon``: of the guarantee; None where nothing is private.
     """
     if verdict.answer == "withheld" and verdict.why != NOT_MEASURED_HERE:
         return f"{sentence(verdict, binned=binned)}. {verdict.why}"
-    told = verdict.answer in ("better", "worse") and epsilon is not None
-    return sentence(verdict, binned=binned) + (f", at ε = {number(epsilon, 2, 'up')}" if told else "")
+    with_price = verdict.answer in ("better", "worse") and epsilon is not None
+    return sentence(verdict, binned=binned) + (f", at ε = {number(epsilon, 2, 'up')}" if with_price else "")
 
 
 def headline(report: Report, verdict: Verdict) -> str:
     """The sentence that the page begins with."""
-    said = sentence(verdict, binned=report.dataset.markov == "aggregated")
-    return said[0].upper() + said[1:]
+    text = sentence(verdict, binned=report.dataset.markov == "aggregated")
+    return text[0].upper() + text[1:]
 
 
-def reason(verdict: Verdict, found: Evaluated | None = None) -> str:
-    """Who tested the policy, or why there is no such test."""
+def reason(verdict: Verdict, evaluation: Evaluated | None = None) -> str:
+    """Sentence on the test of the policy, or the reason that there is none."""
     gain = verdict.improvement
     if gain is not None and verdict.why == NOT_MEASURED_HERE:
-        # a model's word on real people, so it never stands first
+        # a model's estimate on real people never stands first
         return f"{verdict.why} By the model alone the difference is {interval(gain.lower, gain.upper)}{worth(gain)}."
-    told = gain is not None and gain.status == "evaluated" and verdict.answer in ("better", "worse", "not_told_apart")
-    if not told or found is None or found.people < 1:
+    tested = gain is not None and gain.status == "evaluated" and verdict.answer in ("better", "worse", "not_told_apart")
+    if not tested or evaluation is None or evaluation.people < 1:
         return verdict.why
     near = f"{ends_near(gain)} " if gain is not None and ends_near(gain) else ""
-    people, used = number(round_up(found.people, "nearest")), "outcomes" if found.confirmed else "records"
+    people, used = number(round_up(evaluation.people, "nearest")), "outcomes" if evaluation.confirmed else "records"
     return f"{near}Tested on about {people} people whose {used} were not used to choose the policy."
 
 
 def hidden_traits(verdict: Verdict) -> list[str]:
-    """What is known of unrecorded traits that may make a difference, and how strong such a trait would have to be."""
-    told = verdict.confounding
-    if told is None or verdict.answer not in ("better", "worse"):
+    """Sentences on unrecorded traits that may explain the difference, and on the strength that this takes."""
+    confounding = verdict.confounding
+    if confounding is None or verdict.answer not in ("better", "worse"):
         return []
-    if told.excluded or told.strength is None:
-        return [told.why]
+    if confounding.excluded or confounding.strength is None:
+        return [confounding.why]
     what = "gain" if verdict.answer == "better" else "difference"
     return [
-        told.why,
+        confounding.why,
         f"To explain all of this {what}, a trait that half of the people have, and that doubles the odds of the "
-        f"advised action, would have to change the score directly by at least {number(told.strength, 2, 'down')}.",
+        "advised action, would have to change the score directly by at least "
+        f"{number(confounding.strength, 2, 'down')}.",
     ]
 
 
@@ -293,27 +294,26 @@ def outcome(data: DeclaredTables | DeclaredPlant) -> str | None:
 
 
 def score(report: Report, *, short: bool = False) -> str:
-    """What the numbers are numbers of: a sentence, or the title of an axis."""
+    """Meaning of the scores: a sentence, or the title of an axis."""
     data, whose = report.dataset, "people" if report.dataset.episodes_per_user == 1 else "episodes"
     if isinstance(data, DeclaredPlant):
         return "score: minus the cost of an episode" if short else "Score: minus the cost of an episode; 0 is best."
     if (end := outcome(data)) is not None:
         share = f"share of {whose} with the end “{end}”"
         return f"score: {share}" if short else f"Score: the {share}, from 0 (worst) to 1 (best)."
-    called = None if data.reward_called is None else clean(data.reward_called)
+    name = None if data.reward_called is None else clean(data.reward_called)
     if short:
-        return f"score: {called or 'sum of the rewards'} of an episode"
+        return f"score: {name or 'sum of the rewards'} of an episode"
     pays = ", ".join(f"{number(r)} for {clean(label)}" for label, r in (data.reward_on_entering or {}).items() if r)
     low, high = (number(end) for end in data.reward_range)
-    each = pays or (f"rewards of {low} to {high} a step" if called is None else f"{called}, {low} to {high} a step")
+    each = pays or (f"rewards of {low} to {high} a step" if name is None else f"{name}, {low} to {high} a step")
     return f"Score: {each}, summed over an episode."
 
 
 def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
     """Practice and new policy with their intervals, the difference below.
 
-    Returns none where no number may stand first: an estimate that is withheld, or what only a model says of real
-    people.
+    Returns none where no number may stand first: an estimate that is withheld, or a model's alone on real people.
     """
     v = report.value
     plain = v.status in NO_GUARANTEE and report.dataset.kind == "real"
@@ -321,15 +321,15 @@ def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
         return None
     possible = float(v.lower_trivial), float(v.upper_trivial)
     panels = [Panel([m for m in _marks(report) if m.places], score(report, short=True), possible=possible)]
-    if (found := verdict.improvement) is not None and verdict.answer != "nothing_changes":
-        sign, size = "+" if found.estimate > 0 else "", about(found.estimate, found.lower, found.upper)
-        words = f"{sign}{size} ({interval(found.lower, found.upper)})"
-        gap = Mark("difference", words, found.estimate, found.lower, found.upper, own=True)
+    if (gain := verdict.improvement) is not None and verdict.answer != "nothing_changes":
+        sign, size = "+" if gain.estimate > 0 else "", about(gain.estimate, gain.lower, gain.upper)
+        words = f"{sign}{size} ({interval(gain.lower, gain.upper)})"
+        gap = Mark("difference", words, gain.estimate, gain.lower, gain.upper, own=True)
         panels.append(Panel([gap], "new policy less current practice, in the same unit", "0: as now"))
     if not any(panel.marks for panel in panels):
         return None
-    known = any(m.truth is not None for m in panels[0].marks)
-    notes = ["◆ the true value: known because these people are simulated."] if known else []
+    has_truth = any(m.truth is not None for m in panels[0].marks)
+    notes = ["◆ the true value: known because these people are simulated."] if has_truth else []
     if any(m.name.endswith(f"({_MODEL})") for m in panels[0].marks):
         notes.append("(model): by the released model alone, no guarantee.")
     note = " ".join(notes)
@@ -337,27 +337,27 @@ def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
 
 
 def _marks(report: Report) -> list[Mark]:
-    truth, found, v = known_truth(report), report.evaluation, report.value
+    truth, evaluation, v = known_truth(report), report.evaluation, report.value
     usual = own = None
     if truth is not None:
         usual, own = truth.v_behavior, truth.v_policy
     rows: list[Mark] = []
-    if found is not None:
-        p = found.practice
+    if evaluation is not None:
+        p = evaluation.practice
         rows = [
             _mark(_PRACTICE, p.estimate, p.lower, p.upper, truth=usual),
-            _mark(_NEW, found.value.estimate, found.value.lower, found.value.upper, own=True, truth=own),
+            _mark(_NEW, evaluation.value.estimate, evaluation.value.lower, evaluation.value.upper, own=True, truth=own),
         ]
     else:
         rows = [_modelled("practice", report.model_baselines.get("practice"), usual), _new(v, own)]
-    # what only a model says does not stand first where people are real
+    # a model's estimate does not stand first where people are real
     if (zero := report.model_baselines.get("zero")) is not None and report.dataset.kind == "synthetic":
         rows.append(_modelled("doing nothing", zero, None if truth is None else truth.v_zero))
     return rows
 
 
 def _new(v: ValueFacts, truth: float | None) -> Mark:
-    # an end that is the trivial one says nothing
+    # a trivial end is not drawn
     lower = None if v.lower_flag == "trivial" else v.lower
     if lower is None and v.estimate is None:
         return Mark(_NEW, "no value is claimed", own=True, truth=truth)
@@ -393,7 +393,7 @@ def known_truth(report: Report) -> Truth | None:
     return report.truth if report.dataset.kind == "synthetic" else None
 
 
-# by what ``over`` says: whose gain it is, and what that policy is
+# by ``over``: the policy that gains, and its restriction
 _BEST = {
     "supported_actions": (
         "The best policy that this log can speak about would gain at most {} more",
@@ -407,23 +407,23 @@ _BEST = {
 
 
 def missed(report: Report, verdict: Verdict) -> str:
-    """What is lost against the best policy that the log can speak about, as far as it is known."""
-    # what a hidden trait spoils, it spoils for every policy
-    found, truth = None if verdict.answer == "withheld" else report.suboptimality, known_truth(report)
-    if found is None:
-        said = "How much more the best possible policy would gain (suboptimality) is not known."
+    """Sentence on the suboptimality against the best policy that the log supports, as far as it is known."""
+    # a hidden trait biases the estimates of all policies
+    suboptimality, truth = None if verdict.answer == "withheld" else report.suboptimality, known_truth(report)
+    if suboptimality is None:
+        text = "How much more the best possible policy would gain (suboptimality) is not known."
     else:
-        gain, which = _BEST[found.over]
-        worth = "" if found.status == "bound" else ", an estimate, not a guarantee"
-        said = f"{gain.format(number(found.upper, 2, 'up'))} (suboptimality{worth}): {which}."
+        gain, which = _BEST[suboptimality.over]
+        worth = "" if suboptimality.status == "bound" else ", an estimate, not a guarantee"
+        text = f"{gain.format(number(suboptimality.upper, 2, 'up'))} (suboptimality{worth}): {which}."
     true = "" if truth is None else f" True, in the simulated world: {number(max(0.0, truth.suboptimality), 2)}"
-    return said + (f"{true} against the best of all policies." if true else "")
+    return text + (f"{true} against the best of all policies." if true else "")
 
 
 _MOST, _LABEL = 3, 80
-# standard deviations of noise beyond which a count is somebody's
+# standard deviations of noise beyond which a count is taken as real
 _PLAIN = 4.0
-# past this the factor of the odds is a number without a meaning
+# beyond this epsilon the factor of the odds is not printed
 _ODDS = 50.0
 
 
@@ -431,7 +431,7 @@ _ODDS = 50.0
 class Change:
     """Consecutive steps of a state at which practice does not always do what is recommended.
 
-    ``decisions``: released, hence noisy, number of decisions there that would be others.
+    ``decisions``: released, hence noisy, number of decisions there that would change.
     """
 
     run: policy_sections.Steps
@@ -440,8 +440,8 @@ class Change:
 
 
 def changes(view: Decisions, noise: float) -> tuple[list[Change], float]:
-    """Where a policy differs from practice, most decisions first, and how many decisions there are at all."""
-    found: list[Change] = []
+    """The changes from practice, most decisions first, and the number of all decisions."""
+    differences: list[Change] = []
     pooled = len(view.practice) == 1
     counts = np.where((view.evidence > _PLAIN * noise) & (view.practice > 0), view.evidence, 0.0)
     for run in policy_sections.runs(view):
@@ -453,8 +453,8 @@ def changes(view: Decisions, noise: float) -> tuple[list[Change], float]:
         # of one table for all steps, the steps of this run have their share
         share = (run.last - run.first + 1) / len(view.action) if pooled else 1.0
         if (moved := float(others.sum() * share)) > 0:
-            found.append(Change(run, int(others.argmax()), moved))
-    return sorted(found, key=lambda c: -c.decisions), float(counts.sum())
+            differences.append(Change(run, int(others.argmax()), moved))
+    return sorted(differences, key=lambda c: -c.decisions), float(counts.sum())
 
 
 def _noise(report: Report) -> float:
@@ -464,7 +464,7 @@ def _noise(report: Report) -> float:
 
 
 def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
-    """Which states, how many decisions, and from what to what."""
+    """States and decisions that change, and the actions before and after."""
     name = "For whom it changes"
     if verdict.answer == "nothing_changes":
         return AnswerCard(name, "Nobody", ("Current practice goes on everywhere.",))
@@ -478,7 +478,7 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
     if np.isnan(view.practice).all():
         states, share = policy_sections.reach(view)
         # evidence of a linear policy is no number of rows
-        held = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
+        of_decisions = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
         given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
         most = sorted((a for a, n in enumerate(given) if n), key=lambda a: -given[a])[:_MOST]
         rows = tuple((actions[a], f"{number(given[a])} state{'s' * (given[a] > 1)}") for a in most)
@@ -486,18 +486,18 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
             *((elsewhere,) if view.abstains.any() else ()),
             "What practice does there is not known from this release. Recommended most often:",
         )
-        return AnswerCard(name, f"{number(states)} of {live} states{held}", words, rows)
-    found, total = changes(view, _noise(report))
-    moved = sum(c.decisions for c in found)
+        return AnswerCard(name, f"{number(states)} of {live} states{of_decisions}", words, rows)
+    differences, total = changes(view, _noise(report))
+    moved = sum(c.decisions for c in differences)
     if moved <= total / 100:
         return AnswerCard(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
-    states = len({c.run.state for c in found})
-    some, of = (number(round_up(x, "nearest")) for x in (moved, total))
-    words = (f"About {some} of {of} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
+    states = len({c.run.state for c in differences})
+    changed, in_all = (number(round_up(x, "nearest")) for x in (moved, total))
+    words = (f"About {changed} of {in_all} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
     labels = names(view.state_labels, "state", _LABEL)
     rows = tuple(
         (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
-        for c in found[:_MOST]
+        for c in differences[:_MOST]
     )
     return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
 
@@ -508,7 +508,7 @@ def _when(view: Decisions, run: policy_sections.Steps) -> str:
 
 
 _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_changes": "Nothing to test"}
-# what is known of unrecorded traits, for a board
+# the status of unrecorded traits, in one sentence
 _CONDITION = {
     "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
     "declared": "The operator declares that the recorded state alone decided every choice; no log can prove it.",
@@ -524,24 +524,24 @@ _COURSE = "An effect that comes later, and that the recorded state does not hold
 
 
 def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
-    """What the interval is worth, for single states as well, and on which condition it stands."""
+    """Confidence in the interval, for single states as well, and its condition."""
     name, gain = "How sure", verdict.improvement
     if gain is None or verdict.answer in _UNTESTED:
         return AnswerCard(name, _UNTESTED[verdict.answer], (OPERATOR,))
-    tested, told = gain.status not in NO_GUARANTEE, verdict.answer in ("better", "worse")
+    tested, decided = gain.status not in NO_GUARANTEE, verdict.answer in ("better", "worse")
     answer = "By a model only" if not tested else "Better or worse is open"
-    if told and tested:
+    if decided and tested:
         answer = "Confirmed on one condition" if verdict.conditional else "Confirmed"
     words = [
         f"An interval at {percent(gain.level)}, validated in simulations; it is not a mathematical guarantee."
         if tested
         else "The interval is not a guarantee: nothing shows how often it contains the truth.",
-        *([_single_states(report)] if told and tested else []),
+        *([_single_states(report)] if decided and tested else []),
     ]
-    if told and verdict.confounding is not None:
+    if decided and verdict.confounding is not None:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
         words += [_COURSE] if verdict.confounding.course else []
-    words += [] if verdict.left_out is None or not told else [_LEFT_OUT]
+    words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
     return AnswerCard(name, answer, (*words, OPERATOR))
 
 
@@ -554,7 +554,7 @@ def _single_states(report: Report) -> str:
     return f"Established over all decisions; on its own, by the released model, for {percent(apart, 2)} of the states."
 
 
-# largest ε that is called so (docs/privacy.md)
+# largest ε of each grade (docs/privacy.md)
 _GRADES = ((1.0, "Strong"), (3.0, "Moderate"))
 
 
@@ -593,14 +593,14 @@ def _odds(p: Guarantee) -> tuple[str, ...]:
 
 
 def _lifetime(report: Report) -> str:
-    """What all that a lineage may ever spend comes to."""
+    """The loss of a lineage's whole budget, as a clause."""
     p, ledger = report.guarantee, report.ledger
     if ledger is None or p.pure or not p.delta:
         return ""
     return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
 
 
-# of those who know practice, before a difference that has a condition is acted on
+# questions to those who know practice, by the verdict's condition
 _ASK = {
     "": "Ask those who keep the log: was anyone left out for what was done, or for how they fared?",
     "choices": "Ask those who decide today: does anything that the table lacks drive their choices?",
@@ -611,7 +611,7 @@ _ASK = {
 
 
 def next_card(report: Report, verdict: Verdict) -> AnswerCard:
-    """What to do now, in three lines at most; on paper, who decides it."""
+    """The next step, in three lines at most, and lines on paper for the decision."""
     answer, *rows = _next(report, verdict)
     return AnswerCard("What next", answer, tuple(rows), lines=_SIGNED)
 
@@ -649,16 +649,16 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "nothing_changes":
             return keep, "More people or more budget would let the policy say more."
         case "withheld":
-            seen = verdict.confounding is not None and verdict.confounding.status == "seen"
+            confounded = verdict.confounding is not None and verdict.confounding.status == "seen"
             mend = "Add what drives the choices to the card's states, and run again."
-            return keep, "Do not use the estimate.", mend if seen else "Or try it in a trial."
+            return keep, "Do not use the estimate.", mend if confounded else "Or try it in a trial."
         case "not_evaluated" if isinstance(data, DeclaredPlant):
             return "Try it in a trial", "No test of a controller on held-out people is at hand."
         case "not_evaluated" if data.users_public < least:
             return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
         case "not_evaluated":
-            held = f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again."
-            return "Hold people out", held, until
+            command = f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again."
+            return "Hold people out", command, until
 
 
 def _or_budget(report: Report, rho: float | None) -> str:
@@ -688,7 +688,7 @@ def opening(report: Report, view: PolicyView) -> Opening:
             next_card(report, verdict),
         ),
         guarantee=clean(promise.sentence),
-        # of simulated people the sentence itself says that nobody is promised anything
+        # for simulated people the guarantee's sentence already says that there is no promise
         claim=f"Promise made to the people in this log: {clean(promise.claim)}."
         if report.dataset.kind == "real"
         else "",
@@ -721,7 +721,7 @@ def _learnt(report: Report) -> str:
 
 
 def _banner(promise: Guarantee) -> str:
-    """The warning of a run whose noise protects nobody, else nothing."""
+    """The warning of a run whose noise protects no one, else empty."""
     if promise.noise == "os":
         return ""
     source = {"seeded": "its noise can be computed from a seed", "none": "no noise was added"}[promise.noise]

@@ -1,6 +1,6 @@
-"""What changed between two runs, and whether the newer one may ship; from released facts and policies only.
+"""Changes between two runs, from released facts and policies only.
 
-What a server shows of a scheduled run: released facts and declared constants, as Markdown, a table and a link.
+Pages of scheduled runs for a server: released facts and declared constants, as Markdown, a table and a link.
 """
 
 # pyright: reportUnknownArgumentType=false
@@ -25,11 +25,11 @@ from pipeline.mdp.policy import Policy
 from reports.page import interval, loss, percent, templates
 from reports.run.answer import sentence, verdict_of
 
-# what must agree before two policies, or gains of scaled observations, can be laid side by side
+# declarations that must agree before two policies, or two controllers, can be compared
 _SAME_TABLES = ("horizon", "live_states", "actions")
 _SAME_PLANT = ("horizon", "observation", "action")
 _SETTINGS = ("agent", "constants", "dataset", "guarantee")
-# said elsewhere in the comparison, or a sentence made of the rest
+# stated elsewhere in the comparison, or made of the rest
 _APART = ("dataset.snapshot", "guarantee.sentence")
 
 
@@ -55,7 +55,7 @@ class GainsSide:
 
 
 def compare_runs(a: TableSide | GainsSide, b: TableSide | GainsSide) -> answers.Comparison:
-    """What differs in the policy, intervals, budget and settings of run ``b`` beside those of run ``a``.
+    """Differences of run ``b`` from run ``a`` in policy, intervals, budget and settings.
 
     Raises ValueError if the runs decide in different states, actions, coordinates or numbers of steps.
     """
@@ -170,8 +170,8 @@ def _budget(report: Report) -> answers.BudgetAt:
 
 def _changes(a: Report, b: Report) -> dict[str, list[object]]:
     """Settings that differ, by dotted name."""
-    told = [side.model_dump(include=set(_SETTINGS)) for side in (a, b)]
-    old, new = ({k: v for key in _SETTINGS for k, v in _flat(key, side[key])} for side in told)
+    settings = [side.model_dump(include=set(_SETTINGS)) for side in (a, b)]
+    old, new = ({k: v for key in _SETTINGS for k, v in _flat(key, side[key])} for side in settings)
     differ = [k for k in {**old, **new} if old.get(k) != new.get(k) and k not in _APART]
     return {k: [old.get(k), new.get(k)] for k in differ}
 
@@ -183,7 +183,7 @@ def _flat(name: str, value: object) -> list[tuple[str, object]]:
 
 
 def sentences(c: answers.Comparison, most: int = 20) -> list[str]:
-    """A comparison as lines a person reads; rows that were taken out are not told."""
+    """A comparison as lines of text; without rows where they were taken out."""
     if c.gains is not None:
         lines, rows = _gain_lines(c.gains, c.value), [_gain_row(row) for row in c.gains.rows or ()]
     elif c.cells is not None:
@@ -218,7 +218,7 @@ def _gain_row(row: answers.GainChange) -> str:
 
 def _cell_lines(c: answers.Comparison, cells: answers.CellChanges) -> list[str]:
     old, new = c.abstain_share or (None, None)
-    told = {
+    overlap = {
         None: "one of them has no upper end, so the intervals cannot tell the two apart",
         True: "they overlap: the data do not tell the two policies apart",
         False: "they do not overlap",
@@ -226,7 +226,7 @@ def _cell_lines(c: answers.Comparison, cells: answers.CellChanges) -> list[str]:
     return [
         f"policy      {cells.differ:,} of {cells.total:,} cells differ ({percent(cells.share)}), "
         f"{cells.of_ties:,} of them where either run had a tie; abstains {percent(old)} → {percent(new)}",
-        f"value       {_interval(c.value.a)} → {_interval(c.value.b)}; {told}",
+        f"value       {_interval(c.value.a)} → {_interval(c.value.b)}; {overlap}",
     ]
 
 
@@ -240,10 +240,10 @@ def _interval(value: answers.IntervalOf) -> str:
 
 
 def _spent(b: answers.BudgetAt) -> str:
-    asked = "no noise" if b.rho is None and b.epsilon is None else loss(b.rho, None, None)
-    asked = asked if b.rho is not None or b.epsilon is None else loss(None, b.epsilon, b.delta)
+    cost = "no noise" if b.rho is None and b.epsilon is None else loss(b.rho, None, None)
+    cost = cost if b.rho is not None or b.epsilon is None else loss(None, b.epsilon, b.delta)
     spent = "" if b.spent_rho is None else f", {number(b.spent_rho, toward='up')} spent in all"
-    return asked + spent
+    return cost + spent
 
 
 def _words(decision: answers.DecisionAt) -> str:
@@ -271,7 +271,7 @@ class ServedPage:
 def night_page(night: answers.NightAnswer) -> ServedPage:
     """The page of a night."""
     did, promise, value, changes = night.night, night.guarantee, night.value, night.promotion.changes
-    told = {
+    texts = {
         "cost": loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure),
         "verdict": sentence(night.verdict),
         "value": interval(value.lower, value.upper),
@@ -280,7 +280,7 @@ def night_page(night: answers.NightAnswer) -> ServedPage:
         "left": number(night.ledger.remaining_rho, toward="down"),
         "changes": [] if changes is None else sentences(changes),
     }
-    text = _template().night(night, did, promise, night.promotion, night.counter, told)
+    text = _template().night(night, did, promise, night.promotion, night.counter, texts)
     rows = [charge.model_dump() for charge in did.charges[-_ROWS:]]
     return ServedPage(slug(f"night-{did.recipe}"), f"{did.recipe}: the night's run", text, Path(night.report), rows)
 

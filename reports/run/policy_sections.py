@@ -1,6 +1,6 @@
-"""What the policy recommends, how often, by which weights, and where it says nothing.
+"""Sections on the policy: recommendations, their shares, weights, and states without one.
 
-A policy as tables of a page, and where it differs from current practice, as released counts tell it.
+A policy as tables of a page, and its differences from current practice by released counts.
 
 A tabular policy, its shares and its weights as inline SVG: self-contained, legible without colour.
 """
@@ -53,7 +53,7 @@ def runs(view: Decisions) -> Iterator[Steps]:
 
 @dataclass(frozen=True)
 class Shares:
-    """How often each of A actions is recommended, and taken in practice.
+    """Shares of A actions in the recommendations and in practice.
 
     ``policy`` ``(A,)``: share: of the released visits to the cells in which practice is known; of all cells where none
     is.
@@ -68,15 +68,15 @@ class Shares:
 
 def action_shares(view: Decisions) -> Shares:
     """Actions over the whole policy."""
-    of_all, actions = view.action.shape, len(view.action_labels)
-    known = np.broadcast_to(~np.isnan(view.practice).any(-1), of_all)
+    shape, actions = view.action.shape, len(view.action_labels)
+    known = np.broadcast_to(~np.isnan(view.practice).any(-1), shape)
     visits = np.where(known, view.evidence.sum(-1), 0.0)
-    told = bool(visits.sum() > 0)
-    weight = visits / visits.sum() if told else np.full(of_all, 1 / view.action.size)
+    has_practice = bool(visits.sum() > 0)
+    weight = visits / visits.sum() if has_practice else np.full(shape, 1 / view.action.size)
     spoken = (np.eye(actions)[view.action] * ~view.abstains[..., None]).astype(np.float64)
-    usual = (np.nan_to_num(view.practice) * weight[..., None]).sum((0, 1)) if told else None
+    usual = (np.nan_to_num(view.practice) * weight[..., None]).sum((0, 1)) if has_practice else None
     policy = (spoken * weight[..., None]).sum((0, 1))
-    return Shares(policy, usual, float(weight[view.abstains].sum()), float(known.mean()) if told else 0.0)
+    return Shares(policy, usual, float(weight[view.abstains].sum()), float(known.mean()) if has_practice else 0.0)
 
 
 def reach(view: Decisions) -> tuple[int, float]:
@@ -101,26 +101,27 @@ _LONGEST = 60
 
 
 def practice_section(report: Report, view: Decisions) -> Section | None:
-    """The cells in which practice mostly does something else, largest gains first; None where practice is unknown."""
-    told = report.practice
-    if told is None:
+    """The cells in which practice mostly differs, largest gains first; None where practice is unknown."""
+    practice = report.practice
+    if practice is None:
         return None
-    if not told.cells:
+    if not practice.cells:
         words = "In no state do the released counts stand far enough above the noise to show what practice does."
         return Section(_KEY, _TITLE, (words,))
-    against = _against(told, view)
-    words = (_words(told), _meaning(report))
+    against = _against(practice, view)
+    words = (_words(practice), _meaning(report))
     # where practice is known at some of these steps, and mostly does something else there
-    found = [run for run in runs(view) if not run.abstains and (against.followed[_cells(run)] < 0.5).any()]
-    found.sort(key=lambda run: -float(np.nanmax(against.gain[_cells(run)])))
+    differing = [run for run in runs(view) if not run.abstains and (against.followed[_cells(run)] < 0.5).any()]
+    differing.sort(key=lambda run: -float(np.nanmax(against.gain[_cells(run)])))
     labels = names(view.state_labels, "state", _LONGEST), names(view.action_labels, "action", _LONGEST)
-    rows = [_table_row(view, against, run, *labels) for run in found[:MOST_DIFFERENCES]]
+    rows = [_table_row(view, against, run, *labels) for run in differing[:MOST_DIFFERENCES]]
     if not rows:
         words += ("Practice mostly takes the recommended action wherever it is known.",)
         return Section(_KEY, _TITLE, words)
     caption = "Evidence and practice: released, noisy counts. Gain: that of the released model, largest first."
-    if len(found) > MOST_DIFFERENCES:
-        caption += f" Shown: {MOST_DIFFERENCES} of {number(len(found))} differences; reticent policy show lists all."
+    if len(differing) > MOST_DIFFERENCES:
+        of_all = number(len(differing))
+        caption += f" Shown: {MOST_DIFFERENCES} of {of_all} differences; reticent policy show lists all."
     head = "State | Steps | Recommended | Evidence | Practice, mostly | Practice agrees | Gain | On its own"
     return Section(_KEY, _TITLE, words, tables=(table(head, rows, caption, "Evidence | Practice agrees | Gain"),))
 
@@ -134,21 +135,21 @@ class BesidePractice:
     apart: Bools
 
 
-def _against(told: Practice, view: Decisions) -> BesidePractice:
+def _against(practice: Practice, view: Decisions) -> BesidePractice:
     followed, gain = (np.full(view.abstains.shape, np.nan) for _ in range(2))
     apart = np.zeros(view.abstains.shape, dtype=bool)
-    for h, s, share, more, sure in told.cells:
-        followed[h, s], gain[h, s], apart[h, s] = share, more, sure
+    for h, s, share, difference, separate in practice.cells:
+        followed[h, s], gain[h, s], apart[h, s] = share, difference, separate
     return BesidePractice(followed, gain, apart)
 
 
-def _words(told: Practice) -> str:
-    """How far practice is known, and how often it agrees."""
-    every = told.known_share > 1 - 1e-9
-    known = "everywhere" if every else f"for {percent(told.known_share, 2)} of the recommendations"
+def _words(practice: Practice) -> str:
+    """Sentence on how far practice is known, and how often it agrees."""
+    every = practice.known_share > 1 - 1e-9
+    where = "everywhere" if every else f"for {percent(practice.known_share, 2)} of the recommendations"
     return (
-        f"The released counts show what practice does {known}; there it takes the recommended action in "
-        f"{percent(told.followed_share, 2)} of the cases."
+        f"The released counts show what practice does {where}; there it takes the recommended action in "
+        f"{percent(practice.followed_share, 2)} of the cases."
     )
 
 
@@ -183,8 +184,8 @@ def _table_row(
     usual, counts = view.practice[tables, run.state], view.evidence[tables, run.state, run.action]
     mean = np.nanmean(usual, axis=0)
     most = int(mean.argmax())
-    apart, known = int(against.apart[where].sum()), int((~np.isnan(against.gain[where])).sum())
-    sure = "yes" if apart == known else "no" if apart == 0 else f"at {apart} of {known} steps"
+    separate, known_steps = int(against.apart[where].sum()), int((~np.isnan(against.gain[where])).sum())
+    sure = "yes" if separate == known_steps else "no" if separate == 0 else f"at {separate} of {known_steps} steps"
     return (
         states[run.state],
         steps(run.first, run.last),
@@ -221,11 +222,11 @@ def share_figure(view: Decisions) -> Figure:
     actions = leading_actions(shares)
     bars: list[dict[str, float | str]] = []
     for row, a in enumerate(actions):
-        found = [("policy", shares.policy[a], _MARK)]
+        pair = [("policy", shares.policy[a], _MARK)]
         if shares.practice is not None:
-            found.append(("practice", shares.practice[a], HATCH))
-        for i, (who, share, fill) in enumerate(found):
-            top = row * _ROW + (_ROW - _BAR * len(found)) / 2 + i * _BAR
+            pair.append(("practice", shares.practice[a], HATCH))
+        for i, (who, share, fill) in enumerate(pair):
+            top = row * _ROW + (_ROW - _BAR * len(pair)) / 2 + i * _BAR
             bars.append({"who": who, "x": 0, "x2": float(share), "y": top, "y2": top + _BAR - 2, "fill": fill,
                          "t": _two(float(share)), "middle": top + _BAR / 2 - 1})  # fmt: skip
     labels = names([view.action_labels[a] for a in actions], "action", 34)
@@ -234,26 +235,26 @@ def share_figure(view: Decisions) -> Figure:
     text = _figure_words(view, shares, actions)
     note = "Upper bar: this policy. Lower, hatched bar: current practice." if shares.practice is not None else ""
     drawn = {"bars": bars, "names": rows, "width": _WIDE, "height": _ROW * len(actions), "reach": _REACH}
-    said = "shares", "Share of each action", text, margin
-    return Figure(partial(draw_chart, "shares", drawn, *said, bottom=6), text, note)
+    labels_of_chart = "shares", "Share of each action", text, margin
+    return Figure(partial(draw_chart, "shares", drawn, *labels_of_chart, bottom=6), text, note)
 
 
 def _figure_words(view: Decisions, shares: Shares, actions: list[int]) -> str:
-    said: list[str] = []
+    parts: list[str] = []
     for a, label in zip(actions, names([view.action_labels[a] for a in actions], "action", 80), strict=True):
         beside = "" if shares.practice is None else f", practice {_two(float(shares.practice[a]))}"
-        said.append(f"{label}: policy {_two(float(shares.policy[a]))}{beside}")
+        parts.append(f"{label}: policy {_two(float(shares.policy[a]))}{beside}")
     if shares.silent:
-        said.append(f"no recommendation: {_two(shares.silent)}")
+        parts.append(f"no recommendation: {_two(shares.silent)}")
     left_out = len(shares.policy) - len(actions)
-    return f"Share of each action. {'; '.join(said)}." + (
+    return f"Share of each action. {'; '.join(parts)}." + (
         f" {left_out} others are left out: rarer, or in neither." if left_out else ""
     )
 
 
 MOST_STATES = 24
 MOST_STEPS = 50
-# a picture of named actions may be as wide as the page
+# widest picture, in pixels, in which cells hold labels of actions
 _WIDEST = 820
 # Paul Tol's "light" scheme: told apart by colour-blind readers, and dark text stays legible on each.
 _FEW = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#aaaa00")
@@ -262,7 +263,7 @@ _RAMP = ("#8fbcdb", "#f3ebcb", "#efa076")
 
 
 def action_codes(view: Decisions) -> list[str]:
-    """What stands in a cell for each action: its label where all of them fit, else "a" and its number."""
+    """Text of a cell for each action: its label where all of them fit, else "a" and its number."""
     labels = [clean(label) for label in view.action_labels]
     wide = min(len(view.action), MOST_STEPS) * _cell_width(max(map(len, labels)))
     fits = len(set(labels)) == len(labels) and (max(map(len, labels)) <= 3 or wide <= _WIDEST)
@@ -290,8 +291,8 @@ def policy_figure(view: Decisions) -> Figure:
 
 
 def _left_out(limits: Sequence[tuple[str, int, int]], rest: str) -> str:
-    """What is shown of what there is, where that is more, and where the rest is found."""
-    notes = [f"Shown: the {what.format(most)}, of {there}." for what, most, there in limits if there > most]
+    """Note on the limits that cut something, and on the place of the rest."""
+    notes = [f"Shown: the {what.format(most)}, of {total}." for what, most, total in limits if total > most]
     return " ".join([*notes, rest]) if notes else ""
 
 
@@ -310,12 +311,12 @@ def _draw_cells(
     cells: Sequence[Mapping[str, int | str]],
     rows: Sequence[str],
     size: tuple[int, int, int],
-    said: tuple[str, str, str],
+    labels: tuple[str, str, str],
 ) -> str:
     """Rows by steps, a text on a colour in each cell, and a name before each row."""
     width, high, font = size
     drawn = {"cells": cells, "names": rows, "width": width, "high": high, "font": font}
-    return draw_chart("cells", drawn, *said, 14 + 7 * max(map(len, rows)))
+    return draw_chart("cells", drawn, *labels, 14 + 7 * max(map(len, rows)))
 
 
 def _cell(
@@ -353,7 +354,7 @@ _COLOURS = ("#77aadd", "#f4f2ec", "#ee8866")
 def weights_figure(weights: Weights) -> Figure:
     """Features by steps, the weight written in each cell."""
     order = np.argsort(-np.abs(weights.values).sum(0), kind="stable")
-    # those with most weight over the episode, in their own order
+    # the features with most weight over the episode, in their own order
     features, horizon = sorted(order[:MOST_FEATURES].tolist()), min(len(weights.values), MOST_STEPS)
     most = float(np.abs(weights.values[:horizon, features]).max()) or 1.0
     decimals = max(0, 1 - math.floor(math.log10(most)))
@@ -381,9 +382,9 @@ def weights_figure(weights: Weights) -> Figure:
         ("{} features with most weight", MOST_FEATURES, len(weights.names)),
         ("first {} steps", MOST_STEPS, len(weights.values)),
     )
-    said = "weights", "The weights, step by step", text
+    labels = "weights", "The weights, step by step", text
     rest = "policy.parquet in the run's folder holds all of them."
-    return Figure(partial(_draw_cells, cells, rows, (horizon * wide, 22, 10), said), text, _left_out(limits, rest))
+    return Figure(partial(_draw_cells, cells, rows, (horizon * wide, 22, 10), labels), text, _left_out(limits, rest))
 
 
 def _short(weight: float, decimals: int) -> str:
@@ -391,7 +392,7 @@ def _short(weight: float, decimals: int) -> str:
     return f"{round(weight, decimals) + 0.0:.{decimals}f}".replace("-", "−")
 
 
-# Beyond this a table is for a program, and the run's folder has one.
+# most rows of a printed table; the run's folder has all
 MOST_ROWS = 120
 _LABEL = 80
 _COUNTED = "Evidence: released, hence noisy, count of this action in this state."
@@ -430,7 +431,7 @@ def policy_section(report: Report, constants: TabularConstants | None, view: Dec
 
 
 def _key(view: Decisions) -> tuple[str, ...]:
-    """What the codes in the picture stand for; nothing where it shows the labels themselves."""
+    """Meanings of the codes in the picture; empty where it shows the labels themselves."""
     codes, labels = action_codes(view), names(view.action_labels, "action", _LABEL)
     used = np.unique(view.action[:, most_evidenced(view, MOST_STATES)][:MOST_STEPS])
     return tuple(f"{codes[a]}: {labels[a]}" for a in used) if codes[0] != clean(view.action_labels[0]) else ()
@@ -455,7 +456,7 @@ def policy_table_section(report: Report, view: Decisions) -> Section | None:
 
 
 def _measured(report: Report, view: Decisions) -> str:
-    """What the columns of the table count, and what it leaves out."""
+    """Note on the columns of the table, and on the rows that it leaves out."""
     noisy = _LINEAR if report.features else _COUNTED if report.simulation is None else _PLAYED
     if not np.isnan(view.practice).all():
         noisy += _USUAL
@@ -465,7 +466,7 @@ def _measured(report: Report, view: Decisions) -> str:
 
 
 def _listed(view: Decisions) -> list[Steps]:
-    """What a table of the policy lists: where it says nothing, nothing differs from practice."""
+    """Rows of a table of the policy: those with a recommendation."""
     shown = set(most_evidenced(view, MOST_STATES))
     return [run for run in runs(view) if run.state in shown and not run.abstains]
 
@@ -473,17 +474,17 @@ def _listed(view: Decisions) -> list[Steps]:
 def _policy_table(report: Report, view: Decisions) -> Table:
     labels = names(view.state_labels, "state", _LABEL), names(view.action_labels, "action", _LABEL)
     # in a known world evidence is a share of its users
-    said = span if report.simulation is None else _shares
-    rows = [_row(view, run, *labels, said) for run in _listed(view)[:MOST_ROWS]]
+    counted = span if report.simulation is None else _shares
+    rows = [_row(view, run, *labels, counted) for run in _listed(view)[:MOST_ROWS]]
     head = ["State", "Steps", "Recommendation", "Probability", "Evidence", "Current practice"]
     unknown = {5} if np.isnan(view.practice).all() else set[int]()
-    # what is the same in every row is no column
+    # a column that is the same in every row is left out
     unknown |= {3} if (view.share[~view.abstains] > 1 - 1e-9).all() else set()
     unknown |= {1} if _steady(view) else set()
-    kept = [i for i in range(6) if i not in unknown]
-    numeric = " | ".join(head[i] for i in kept if i > 2)
-    rows = [tuple(row[i] for i in kept) for row in rows]
-    return table(" | ".join(head[i] for i in kept), rows, "", numeric, grouped=1 in kept)
+    columns = [i for i in range(6) if i not in unknown]
+    numeric = " | ".join(head[i] for i in columns if i > 2)
+    rows = [tuple(row[i] for i in columns) for row in rows]
+    return table(" | ".join(head[i] for i in columns), rows, "", numeric, grouped=1 in columns)
 
 
 def _shares(low: float, high: float) -> str:
@@ -491,7 +492,7 @@ def _shares(low: float, high: float) -> str:
 
 
 def _row(
-    view: Decisions, run: Steps, states: Sequence[str], actions: Sequence[str], said: Callable[[float, float], str]
+    view: Decisions, run: Steps, states: Sequence[str], actions: Sequence[str], counted: Callable[[float, float], str]
 ) -> tuple[str, ...]:
     cells = slice(run.first, run.last + 1)
     # One table for all steps (H = 1) has nothing to slice.
@@ -504,13 +505,13 @@ def _row(
         steps(run.first, run.last),
         actions[run.action] + (" (=)" if run.tie else ""),
         between(share.tolist(), _two),
-        said(float(counts.min()), float(counts.max())),
+        counted(float(counts.min()), float(counts.max())),
         between(usual.tolist(), _two),
     )
 
 
 def shares_section(view: Decisions) -> Section:
-    """How often each action is recommended, and taken in practice."""
+    """Shares of the actions in the recommendations and in practice."""
     shares, figure = action_shares(view), share_figure(view)
     words = ["Share of the states, step by step."]
     if shares.practice is not None:

@@ -1,8 +1,8 @@
-"""A run's report: one page of HTML that loads nothing, and its Markdown twin; all that stands below the answer.
+"""A run's report: one page of HTML that loads nothing, and its Markdown twin; the sections below the answer.
 
-What was promised, by which mechanisms, at what cost, and what the promise leaves out.
+For approval: the guarantee, its mechanisms, its cost and its limits.
 
-What an engineer checks: constants, a linear controller, the consistency certificate, domain, commands.
+For engineers: constants, a linear controller, the consistency certificate, domain, commands.
 """
 
 # ruff: noqa: N806  (gains and matrices have their letters)
@@ -49,11 +49,11 @@ def grouped(mechanisms: Sequence[MechanismFacts]) -> list[list[MechanismFacts]]:
     """Each mechanism alone, or the tables ``name_0`` to ``name_H-1`` of one shape and unit together."""
     if len(mechanisms) <= MOST_MECHANISMS:
         return [[m] for m in mechanisms]
-    found: dict[tuple[object, ...], list[MechanismFacts]] = {}
+    groups: dict[tuple[object, ...], list[MechanismFacts]] = {}
     for m in mechanisms:
         key = (_STEP.sub("", m.table), m.name, tuple(m.shape), m.unit)
-        found.setdefault(key, []).append(m)
-    return list(found.values())
+        groups.setdefault(key, []).append(m)
+    return list(groups.values())
 
 
 def row(group: Sequence[MechanismFacts]) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def row(group: Sequence[MechanismFacts]) -> tuple[str, ...]:
 
 
 def name(group: Sequence[MechanismFacts]) -> str:
-    """A table, or how many of them by their common name."""
+    """A table's name, or a group's common name with its number of steps."""
     if len(group) == 1:
         return clean(group[0].table)
     return f"{clean(_STEP.sub('', group[0].table))}, {number(len(group))} steps"
@@ -82,8 +82,8 @@ def name(group: Sequence[MechanismFacts]) -> str:
 
 def rules(groups: Sequence[Sequence[MechanismFacts]]) -> tuple[str, ...]:
     """The sensitivity rule of each group, once where its tables share it."""
-    said = [f"{name(g)}: {clean(rule)}" for g in groups for rule in dict.fromkeys(m.sensitivity_rule for m in g)]
-    return tuple(dict.fromkeys(said))
+    lines = [f"{name(g)}: {clean(rule)}" for g in groups for rule in dict.fromkeys(m.sensitivity_rule for m in g)]
+    return tuple(dict.fromkeys(lines))
 
 
 def _whole(value: object) -> str:
@@ -92,7 +92,7 @@ def _whole(value: object) -> str:
     return number(int(text)) if text.isdecimal() else clean(text)
 
 
-# what stands for a word of a guarantee
+# a guarantee's words, explained
 _IN_WORDS = {
     "replace": "replace: one record is swapped for any other, the number of people is public",
     "zero_out": "zero out: one record is emptied, the number of people is public",
@@ -130,7 +130,7 @@ def _up(value: object) -> str:
 
 
 def mechanisms_section(report: Report) -> Section:
-    """Every mechanism: what it released, how sensitive that is, how much noise, at what cost."""
+    """Every mechanism: table, sensitivity, noise and cost."""
     gate = [] if report.gate is None else [report.gate.mechanism]
     groups = grouped([*gate, *report.mechanisms])
     rows = [row(group) for group in groups]
@@ -188,7 +188,7 @@ def _nights(counter: CounterFacts | None) -> tuple[str, ...]:
 
 
 def ledger_section(report: Report) -> Section:
-    """Where this run stands in the ledger of its lineage."""
+    """The budget of the lineage after this run."""
     ledger, promise = report.ledger, report.guarantee
     if ledger is None:
         return Section("ledger", "Budget", ("This run charged no ledger.",))
@@ -210,7 +210,7 @@ def ledger_section(report: Report) -> Section:
 
 
 def limits_sections(report: Report) -> tuple[Section, ...]:
-    """What the promise rests on and what it does not reach."""
+    """Assumptions of the guarantee, and its limits."""
     return (
         Section("assumptions", "What it rests on", points=tuple(clean(item) for item in report.assumptions)),
         Section("not-covered", "What is not covered", points=tuple(clean(item) for item in report.not_covered)),
@@ -254,7 +254,7 @@ def constants_section(report: Report, constants: learnt.TabularConstants) -> Sec
 
 
 def constants_table(part: learnt.Preset, caption: str) -> Table:
-    """Constants, whose each is (paper or ours), and what there is to say of it."""
+    """Constants with their sources (paper or ours) and remarks."""
     rows = [(clean(name), number(value), *_whose(part.source.get(name, "–"))) for name, value in part.values.items()]
     return table("Constant | Value | Whose | Remark", rows, caption, "Value")
 
@@ -266,9 +266,9 @@ def _whose(source: str) -> tuple[str, str]:
     return "ours", clean(source.removeprefix("chosen by us").strip(" :,;").removeprefix("(").removesuffix(")"))
 
 
-def consistency_section(found: learnt.ConsistencyFacts | None) -> Section | None:
-    """How the noisy counts were made consistent, and who checked it; None where that step was not taken."""
-    if found is None:
+def consistency_section(facts: learnt.ConsistencyFacts | None) -> Section | None:
+    """How the noisy counts were made consistent, and the check of it; None where that step was not taken."""
+    if facts is None:
         return None
     meaning = {
         "inside": "the entries already agree with their total",
@@ -278,31 +278,31 @@ def consistency_section(found: learnt.ConsistencyFacts | None) -> Section | None
     }
     rows = [
         (clean(case), meaning.get(case, "–"), number(count.cells), number(count.certified))
-        for case, count in found.cases.items()
+        for case, count in facts.cases.items()
     ]
     words = [
-        f"All {number(found.cells)} {found.programme} were solved in closed form; {number(found.certified)} of them "
-        f"were solved again by {clean(found.solver)}. Largest relative difference: "
-        f"{number(found.largest_relative_difference, 3, 'up')} (tolerance {number(found.tolerance, 3)}).",
+        f"All {number(facts.cells)} {facts.programme} were solved in closed form; {number(facts.certified)} of them "
+        f"were solved again by {clean(facts.solver)}. Largest relative difference: "
+        f"{number(facts.largest_relative_difference, 3, 'up')} (tolerance {number(facts.tolerance, 3)}).",
     ]
-    if found.steps_shared is not None:
-        words.append(_steps(found))
-    of = found.programme.capitalize()
-    cases = table(f"Case | Meaning | {of} | Certified", rows, "", f"{of} | Certified")
+    if facts.steps_shared is not None:
+        words.append(_steps(facts))
+    programme = facts.programme.capitalize()
+    cases = table(f"Case | Meaning | {programme} | Certified", rows, "", f"{programme} | Certified")
     return Section("consistency", "Certificate of the consistency step", tuple(words), tables=(cases,))
 
 
-def _steps(found: learnt.ConsistencyFacts) -> str:
-    """What a test on the released counts said about steps that are alike."""
-    seen = "the visits drown in the noise"
-    if found.drift is not None and found.drift_error is not None:
-        seen = f"squared distance {number(found.drift, 3)}, standard error {number(found.drift_error, 3)}"
-    done = "one table was made of all steps" if found.steps_shared else "each step keeps its own table"
-    return f"Do the dynamics drift from step to step? A test on the released counts says: {seen}; so {done}."
+def _steps(facts: learnt.ConsistencyFacts) -> str:
+    """Result of the test for dynamics that drift from step to step, on the released counts."""
+    result = "the visits drown in the noise"
+    if facts.drift is not None and facts.drift_error is not None:
+        result = f"squared distance {number(facts.drift, 3)}, standard error {number(facts.drift_error, 3)}"
+    conclusion = "one table was made of all steps" if facts.steps_shared else "each step keeps its own table"
+    return f"Do the dynamics drift from step to step? A test on the released counts says: {result}; so {conclusion}."
 
 
 def _people(data: Declared) -> list[tuple[str, ...]]:
-    """What is declared of any dataset."""
+    """Declared rows of any dataset."""
     # nights of a counter name none
     snapshot = "" if data.snapshot is None else f", snapshot {number(data.snapshot)}"
     return [
@@ -315,7 +315,7 @@ def _people(data: Declared) -> list[tuple[str, ...]]:
 
 
 def data_section(data: DeclaredTables, features: learnt.FeatureFacts | None) -> Section:
-    """What was declared about the data; nothing here was counted."""
+    """Declarations on tables; nothing here was counted."""
     low, high = (number(end) for end in data.reward_range)
     rows = [
         *_people(data),
@@ -353,7 +353,7 @@ def _labels(labels: list[str]) -> str:
 
 
 def verify_section(report: Report) -> Section:
-    """How to check all this without the data."""
+    """Commands that check the run without the data."""
     words = ("Needs this folder and the ledger, not the data.",)
     return Section("verify", "How to verify", words, commands=tuple(clean(item) for item in report.verify))
 
@@ -392,8 +392,8 @@ def _controls(view: learnt.Gains, words: tuple[str, ...] = (_SUM,), *more: Table
 def _gains_table(view: learnt.Gains) -> Table:
     head = "Control | Steps | " + " | ".join(clean(name).replace("|", "/") for name in view.observation)
     rows = [row for control in range(len(view.action)) for row in _rows(view, control)]
-    found = table(head, rows, "Gains; neighbouring steps that agree to three digits share a row", grouped=True)
-    return Table(found.head, found.rows, found.caption, frozenset(range(2, len(found.head))), found.grouped)
+    listed = table(head, rows, "Gains; neighbouring steps that agree to three digits share a row", grouped=True)
+    return Table(listed.head, listed.rows, listed.caption, frozenset(range(2, len(listed.head))), listed.grouped)
 
 
 def _rows(view: learnt.Gains, control: int) -> list[tuple[str, ...]]:
@@ -407,7 +407,7 @@ def _rows(view: learnt.Gains, control: int) -> list[tuple[str, ...]]:
 
 
 def plant_section(data: DeclaredPlant) -> Section:
-    """What was declared; nothing here was counted."""
+    """Declarations on a plant; nothing here was counted."""
     norm = data.parameter_norm
     rows = [
         *_people(data),
@@ -424,7 +424,7 @@ def plant_section(data: DeclaredPlant) -> Section:
 
 
 def evidence_section(c: learnt.PlantConstants, model: learnt.PlantModel | None) -> Section:
-    """How well the log explored the plant, as far as the release tells; the model; and every constant."""
+    """Exploration of the plant by the released Gram matrix, the model, and every constant."""
     words = (
         "The released Gram matrix says how much the log moved the plant in each direction of (x, u). "
         + (
@@ -442,11 +442,11 @@ def evidence_section(c: learnt.PlantConstants, model: learnt.PlantModel | None) 
         for i, x in enumerate(c.directions, start=1)
     ]
     words_of = "Sums of squares along each direction of (x, u), balls of radius 1: a row adds at most 2 in all"
-    seen = table("Direction | Sum of squares | Share | Trusted", rows, words_of, "Sum of squares | Share")
+    directions = table("Direction | Sum of squares | Share | Trusted", rows, words_of, "Sum of squares | Share")
     estimated = [("A", _matrix(model.A)), ("B", _matrix(model.B))] if model is not None else []
     plant = table("Model | ", estimated, "The estimated plant")
     listed = constants_table(c.policy, f"Constants: preset “{clean(c.policy.preset)}”")
-    return Section("evidence", "How well the plant was explored", words, tables=(seen, plant, listed))
+    return Section("evidence", "How well the plant was explored", words, tables=(directions, plant, listed))
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -484,12 +484,12 @@ def render_markdown(report: Report, policy: learnt.PolicyView) -> str:
 def _render(template: str, report: Report, policy: learnt.PolicyView) -> str:
     run = {"run": report.run, "agent": report.agent, "recipe": report.recipe, "schema_version": report.schema_version}
     first, parts = page(report, policy)
-    told = {key: clean(value) for key, value in run.items()}
-    return templates().get_template(template).render(opening=first, parts=parts, run=told)
+    labels = {key: clean(value) for key, value in run.items()}
+    return templates().get_template(template).render(opening=first, parts=parts, run=labels)
 
 
 def page(report: Report, policy: learnt.PolicyView) -> tuple[Opening, list[Chapter]]:
-    """The first screen, and all sections after it: who decides, who approves, and what is for whoever checks."""
+    """The first screen, and the chapters after it: to decide, to approve, to check."""
     match report.dataset, report.constants, policy:
         case DeclaredTables() as data, learnt.TabularConstants() as constants, learnt.Decisions() as view:
             terms, value = ["tabular", "linear" if report.features else "counts"], values.value_section(report, data)
@@ -549,13 +549,13 @@ def played_page(
     constants: learnt.PlayedConstants,
     view: learnt.PolicyView,
 ) -> tuple[Opening, list[Chapter]]:
-    """The same of a run that was played in a known world."""
-    what = (
+    """First screen and chapters of a run that was played in a known world."""
+    policy_parts = (
         (policy_sections.policy_section(report, None, view), policy_sections.shares_section(view))
         if isinstance(view, learnt.Decisions)
         else (_controls(view),)
     )
-    decide = values.lost_section(sim), values.regret_section(sim), *what
+    decide = values.lost_section(sim), values.regret_section(sim), *policy_parts
     approve = promise_section(report.guarantee), *limits_sections(report)
     check = (
         verify_section(report),

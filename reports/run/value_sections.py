@@ -1,6 +1,6 @@
-"""How good a policy is: as far as its release can tell, as other people judge it, and in truth where that is known.
+"""The value of a policy: by its release, by held-out people, and in truth where that is known.
 
-A simulated run on the page: what its policy loses, beside what learns nothing and what adds no noise.
+Sections of a simulated run: suboptimality and regret, beside agents that learn nothing and agents without noise.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _CERTIFIES: dict[Status, str] = {
     "modelled": _MODEL,
     "estimate": _MODEL,
 }
-# where other people judged the policy, the model's word on it; and what it is compared with there
+# the model's estimate where held-out people evaluated the policy; and the baselines beside it
 _OWN, _BESIDE = "this policy", ("practice", "uniform")
 BINNED = "The declared states hide part of what was logged, so the interval concerns the binned process only."
 
 
 def value_section(report: Report, data: DeclaredTables) -> Section:
-    """The interval, what its status is worth, and simple policies beside it."""
+    """The interval, the meaning of its status, and simple policies beside it."""
     value = report.value
     words = [f"{score(report)} The interval is that of the policy's expected score.", _CERTIFIES[value.status]]
     if data.markov == "aggregated":
@@ -60,11 +60,11 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
         ("Interval", interval(value.lower, value.upper)),
         ("Least and greatest possible", f"{number(value.lower_trivial)} and {number(value.upper_trivial)}"),
         ("Status", value.status + (": not a guarantee" if value.status in NO_GUARANTEE else "")),
-        ("Start of an episode", _start(value.start)),
+        ("Start of an episode", "declared" if value.start == "declared" else "estimated from the released counts"),
     ]
     if value.optimal_upper is not None:
         rows.insert(1, ("Upper end for any policy", number(value.optimal_upper, 3, "up")))
-    # what no model values, or values with the whole range, stands beside nothing
+    # baselines without an estimate, or with a trivial one, are left out
     beside = {
         name: b
         for name, b in report.model_baselines.items()
@@ -76,14 +76,10 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
     return Section("value", "The score of the policy", tuple(words), None, tuple(tables), assumes, "It assumes:")
 
 
-def _start(start: str) -> str:
-    return {"released": "estimated from the released counts", "declared": "declared"}[start]
-
-
-def _baselines(mine: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Table:
-    rows = [(_OWN, _about(mine), interval(mine.lower, mine.upper), "")]
+def _baselines(policy: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Table:
+    rows = [(_OWN, _about(policy), interval(policy.lower, policy.upper), "")]
     for name, b in beside.items():
-        rows.append((clean(name), _about(b), interval(b.lower, b.upper), _apart(mine, b)))
+        rows.append((clean(name), _about(b), interval(b.lower, b.upper), _apart(policy, b)))
     return table(
         "Policy | Estimate | Interval | This policy's interval",
         rows,
@@ -92,16 +88,16 @@ def _baselines(mine: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Tabl
     )
 
 
-def _about(of: ValueFacts | Baseline) -> str:
-    if of.estimate is None or of.lower is None or of.upper is None:
-        return number(of.estimate, 3)
-    return about(of.estimate, of.lower, of.upper)
+def _about(value: ValueFacts | Baseline) -> str:
+    if value.estimate is None or value.lower is None or value.upper is None:
+        return number(value.estimate, 3)
+    return about(value.estimate, value.lower, value.upper)
 
 
-def _apart(mine: ValueFacts | Baseline, other: Baseline) -> str:
-    if mine.lower is not None and other.upper is not None and mine.lower > other.upper:
+def _apart(policy: ValueFacts | Baseline, other: Baseline) -> str:
+    if policy.lower is not None and other.upper is not None and policy.lower > other.upper:
         return "lies above"
-    if mine.upper is not None and other.lower is not None and mine.upper < other.lower:
+    if policy.upper is not None and other.lower is not None and policy.upper < other.lower:
         return "lies below"
     return "overlaps: no clear difference"
 
@@ -129,7 +125,7 @@ def truth_section(report: Report) -> Section | None:
 
 
 def controller_value_section(report: Report) -> Section:
-    """The estimate, what it is worth, and doing nothing beside it."""
+    """The estimate, the meaning of its status, and doing nothing beside it."""
     value = report.value
     words = (
         "The value is minus the expected summed cost of one episode, x'Qx + u'Ru a step, so more is better and 0 is "
@@ -143,8 +139,8 @@ def controller_value_section(report: Report) -> Section:
         ("Least possible where the declared balls hold", number(value.lower_trivial, toward="down")),
         ("Status", "modelled: not a guarantee"),
     ]
-    assumes, found = tuple(clean(item) for item in value.assumes), table("Score of an episode | ", rows)
-    return Section("value", "The score of the controller", words, None, (found,), assumes, "It assumes:")
+    assumes, listed = tuple(clean(item) for item in value.assumes), table("Score of an episode | ", rows)
+    return Section("value", "The score of the controller", words, None, (listed,), assumes, "It assumes:")
 
 
 def controller_truth_section(report: Report) -> Section | None:
@@ -154,7 +150,7 @@ def controller_truth_section(report: Report) -> Section | None:
         return None
     best, zero = truth.v_star, truth.v_star - truth.v_zero
     wrong = "A fixed gain from a model that is 30 % wrong, on average over 200 of them"
-    told = (
+    valued = (
         ("The optimal linear controller", truth.v_star),
         ("This controller", truth.v_policy),
         ("The same method without privacy, on as many simulated episodes", truth.v_certainty),
@@ -163,8 +159,8 @@ def controller_truth_section(report: Report) -> Section | None:
         ("The controller that made the log", truth.v_behavior),
         ("Controls of full length in a random direction", truth.v_uniform),
     )
-    lost = [percent((best - x) / zero, 2) if zero > 0 and x is not None else "–" for _, x in told]
-    rows = [(text, number(x), part) for (text, x), part in zip(told, lost, strict=True)]
+    lost = [percent((best - x) / zero, 2) if zero > 0 and x is not None else "–" for _, x in valued]
+    rows = [(text, number(x), part) for (text, x), part in zip(valued, lost, strict=True)]
     words = (
         "The data are simulated: exact values in the true plant, by the Riccati recursion.",
         f"This controller loses {number(truth.suboptimality)} against the optimal one; doing nothing loses "
@@ -175,8 +171,8 @@ def controller_truth_section(report: Report) -> Section | None:
     return Section("truth", "In the true plant", words, tables=(compared,))
 
 
-# what a diagnostic says, under the name that obp and SCOPE-RL have for it
-_SAYS = {
+# meaning of a diagnostic, by the name that obp and SCOPE-RL have for it
+_MEANINGS = {
     "effective sample size": "people whose history tells what the policy would do; few: the estimate rests on them",
     "overlap": "share of decisions that practice takes as the policy would; near 0: little is known",
     "clip, people": "near 0: the clip can hide little",
@@ -191,36 +187,36 @@ _SAYS = {
     "people who follow": "share of people whose whole history the policy follows",
 }
 _SHARES = (0.2, 0.3, 0.5)
-# fewer states are no groups
+# fewer states are not split into thirds
 _FEW = 9
 
 
 def evaluation_section(report: Report) -> Section | None:
-    """Values, difference, and what they rest on; None where nobody was held out."""
-    if (found := report.evaluation) is None:
+    """Values, difference, and their assumptions; None without held-out people."""
+    if (e := report.evaluation) is None:
         return None
-    looks = "the first evaluation" if found.look == 1 else f"evaluation number {number(found.look)}"
+    looks = "the first evaluation" if e.look == 1 else f"evaluation number {number(e.look)}"
     part = (
         "By how often its actions are taken, not by their outcomes, they decided which of its changes stay."
-        if found.confirmed
+        if e.confirmed
         else "They had no part in choosing the policy."
     )
     words = (
-        f"{percent(found.share)} of the people were held out, about {number(round_up(found.people, 'nearest'))} by a "
-        f"noisy count. {part} Current practice is the mean of their own scores; the difference is taken person by "
-        "person.",
-        f"This is {looks} on this data, so each interval is one at {percent(found.level)}: more evaluations mean more "
-        "chances to be wrong.",
+        f"{percent(e.share)} of the people were held out, about "
+        f"{number(round_up(e.people, 'nearest'))} by a noisy count. {part} Current practice is the mean of "
+        "their own scores; the difference is taken person by person.",
+        f"This is {looks} on this data, so each interval is one at {percent(e.level)}: more evaluations mean "
+        "more chances to be wrong.",
         "It assumes that the recorded state holds everything that drives both decisions and outcomes"
-        + ("" if found.misfit is None else ", and that values are linear in the declared features where nobody went")
+        + ("" if e.misfit is None else ", and that values are linear in the declared features where nobody went")
         + f".{_hidden(verdict_of(report))}",
     )
     rows = [
-        ("New policy", *_both(found.value)),
-        ("Current practice", *_both(found.practice)),
-        ("Difference", *_both(found.improvement)),
+        ("New policy", *_both(e.value)),
+        ("Current practice", *_both(e.practice)),
+        ("Difference", *_both(e.improvement)),
     ]
-    if (other := found.against) is not None:
+    if (other := e.against) is not None:
         rows.append((f"Difference to {clean(other.run)}, modelled", *_both(other.improvement)))
     uniform = report.model_baselines.get("uniform")
     if uniform is not None and not uniform.trivial and uniform.estimate is not None:
@@ -231,9 +227,11 @@ def evaluation_section(report: Report) -> Section | None:
 
 
 def _hidden(verdict: Verdict) -> str:
-    """Why unrecorded traits are excluded, or not."""
-    told = verdict.confounding
-    return "" if told is None else f" Unrecorded traits: {told.status.replace('_', ' ')}. {told.why}"
+    """Sentence on unrecorded traits: excluded or not, and why."""
+    confounding = verdict.confounding
+    return (
+        "" if confounding is None else f" Unrecorded traits: {confounding.status.replace('_', ' ')}. {confounding.why}"
+    )
 
 
 def _both(x: Interval) -> tuple[str, str]:
@@ -242,60 +240,60 @@ def _both(x: Interval) -> tuple[str, str]:
 
 def checks_section(report: Report, view: Decisions) -> Section | None:
     """The checks of an evaluation, with their prices; None where there was none."""
-    if (found := report.evaluation) is None:
+    if (e := report.evaluation) is None:
         return None
-    says = f"must come out as 0; beyond {PLACEBO:g} on either side the answer is withheld"
+    meaning = f"must come out as 0; beyond {PLACEBO:g} on either side the answer is withheld"
     rows = [
-        _placebo("Placebo, the course before a choice", found.placebo, f"{says}; sees traits that move the course"),
-        _placebo("Placebo, earlier rewards", found.past, f"{says}; sees traits that move rewards, by its reach"),
+        _placebo("Placebo, the course before a choice", e.placebo, f"{meaning}; sees traits that move the course"),
+        _placebo("Placebo, earlier rewards", e.past, f"{meaning}; sees traits that move rewards, by its reach"),
     ]
-    if found.reach is not None:
-        rows.append(("Reach of earlier rewards, at least", number(found.reach, 2, "down"), "free", _SAYS["reach"]))
-    told = verdict_of(report).confounding
-    if found.hidden is not None and told is not None and told.status in ("checked", "not_excluded"):
-        most = number(found.hidden, 2, "up")
-        rows.append(("Explained by a hidden trait that lasts, at most", most, "free", _SAYS["hidden"]))
-    if found.ratios is not None:
-        rows.append(("Logged probabilities", f"z = {number(found.ratios, 2)}", "in the same release", says))
-    if found.misfit is not None:
-        z = f"z = {number(found.misfit, 2)}"
-        says = f"must come out as 0; beyond {MISFIT:g} on either side the features do not describe the values"
-        rows.append(("What features leave out, the farthest of 12 directions", z, "in the same release", says))
-    for d in found.diagnostics:
+    if e.reach is not None:
+        rows.append(("Reach of earlier rewards, at least", number(e.reach, 2, "down"), "free", _MEANINGS["reach"]))
+    confounding = verdict_of(report).confounding
+    if e.hidden is not None and confounding is not None and confounding.status in ("checked", "not_excluded"):
+        most = number(e.hidden, 2, "up")
+        rows.append(("Explained by a hidden trait that lasts, at most", most, "free", _MEANINGS["hidden"]))
+    if e.ratios is not None:
+        rows.append(("Logged probabilities", f"z = {number(e.ratios, 2)}", "in the same release", meaning))
+    if e.misfit is not None:
+        z = f"z = {number(e.misfit, 2)}"
+        meaning = f"must come out as 0; beyond {MISFIT:g} on either side the features do not describe the values"
+        rows.append(("What features leave out, the farthest of 12 directions", z, "in the same release", meaning))
+    for d in e.diagnostics:
         cost = f"ρ = {number(d.price, 2, 'up')}" if d.price else "free"
         rows.append((clean(d.name), number(d.value, 3), cost, _meaning(d.name)))
-    rows += [(name, percent(share), "free", _SAYS["overlap"]) for name, share in overlaps(view)]
-    for name, of, measured in (("policy", "this policy", found.value), ("practice", "practice", found.practice)):
-        told = report.model_baselines.get(of)
-        if told is not None and told.estimate is not None:
-            off = number(told.estimate - measured.estimate, 2)
-            rows.append((f"Calibration of the model, {name}", off, "free", _SAYS["calibration"]))
+    rows += [(name, percent(share), "free", _MEANINGS["overlap"]) for name, share in overlaps(view)]
+    for name, policy, measured in (("policy", "this policy", e.value), ("practice", "practice", e.practice)):
+        modelled = report.model_baselines.get(policy)
+        if modelled is not None and modelled.estimate is not None:
+            off = number(modelled.estimate - measured.estimate, 2)
+            rows.append((f"Calibration of the model, {name}", off, "free", _MEANINGS["calibration"]))
     for share in _SHARES:
-        clear = "would" if abs(found.improvement.estimate) > (half := half_width(found, share)) else "would not"
-        said = f"the same difference {clear} be distinguished from 0"
-        rows.append((f"Margin with {percent(share)} held out", f"± {number(half, 2, 'up')}", "free", said))
-    words = f"Estimator: {clean(found.estimator)}. Free: computed from what was released anyway."
+        clear = "would" if abs(e.improvement.estimate) > (half := half_width(e, share)) else "would not"
+        remark = f"the same difference {clear} be distinguished from 0"
+        rows.append((f"Margin with {percent(share)} held out", f"± {number(half, 2, 'up')}", "free", remark))
+    words = f"Estimator: {clean(e.estimator)}. Free: computed from what was released anyway."
     listed = table("Check | Value | Price | Meaning", rows, "", "Value")
     return Section("checks", "Checks of the test", (words,), tables=(listed,))
 
 
-def _placebo(name: str, z: float | None, says: str) -> tuple[str, ...]:
+def _placebo(name: str, z: float | None, meaning: str) -> tuple[str, ...]:
     return (
-        (name, "not released", "free", says)
+        (name, "not released", "free", meaning)
         if z is None
-        else (name, f"z = {number(z, 2)}", "in the same release", says)
+        else (name, f"z = {number(z, 2)}", "in the same release", meaning)
     )
 
 
 def _meaning(name: str) -> str:
-    return next((says for known, says in _SAYS.items() if name.lower().startswith(known)), "")
+    return next((meaning for start, meaning in _MEANINGS.items() if name.lower().startswith(start)), "")
 
 
 def overlaps(view: Decisions) -> list[tuple[str, float]]:
-    """How much of practice agrees with the policy, by how often states are visited; from released counts.
+    """Agreement of practice with the policy, by how often states are visited; from released counts.
 
-    Returns name and share of each third of the states; of all of them where they are few; nothing where practice is not
-    told.
+    Returns name and share of each third of the states; of all of them where they are few; nothing where practice is
+    unknown.
     """
     known = ~np.isnan(view.practice).any(-1) & ~view.abstains
     usual = np.broadcast_to(view.practice, (*view.action.shape, len(view.action_labels)))
@@ -315,40 +313,40 @@ def overlaps(view: Decisions) -> list[tuple[str, float]]:
     ]
 
 
-def half_width(found: Evaluated, share: float) -> float:
-    """How wide the interval of the difference would be to either side, with another share of the same people.
+def half_width(e: Evaluated, share: float) -> float:
+    """Half-width of the difference's interval with another share of the same people held out.
 
-    ``found``: released variances.
+    ``e``: holds the released variances.
     """
-    times = share / found.share
-    now, then = (
-        math.sqrt(found.person_variance / max(found.people, 1) / x + found.noise_variance / x**2) for x in (1.0, times)
-    )
-    return float(found.half_width) * then / now if now > 0 else float(found.half_width)
+    times = share / e.share
+    now, then = (math.sqrt(e.person_variance / max(e.people, 1) / x + e.noise_variance / x**2) for x in (1.0, times))
+    return float(e.half_width) * then / now if now > 0 else float(e.half_width)
 
 
 _ROLES = {"agent": "the agent", "plain": "without noise", "control": "control"}
 
 
 def played_opening(report: Report, sim: Simulation) -> Opening:
-    """What was learnt, where, at which promise, and what it loses."""
+    """The answer, picture and guarantee of a simulated run."""
     data, promise = report.dataset, report.guarantee
     what = "A controller" if isinstance(data, DeclaredPlant) else "A policy"
     learnt = (
         f"{what} for {clean(sim.world)}, learnt by {clean(report.agent)} while {number(sim.episodes)} simulated "
         f"episodes came one by one, {_each(data)}; an episode has {number(data.horizon)} steps."
     )
-    mine, told = sim.agents[0], sim.communication
+    agent, communication = sim.agents[0], sim.communication
     cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
-    words = f"regret while learning: {number(mine.regret.mean)} ± {number(mine.regret.std)} over {mine.runs} seeds"
+    words = f"regret while learning: {number(agent.regret.mean)} ± {number(agent.regret.std)} over {agent.runs} seeds"
     asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in promise.asked.items())
-    sent = () if told is None else (f"a user sends {number(told.bits)} bits",)
+    sends = () if communication is None else (f"a user sends {number(communication.bits)} bits",)
     cards = (
         AnswerCard(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), (words,)),
         AnswerCard(
-            "A deployment would promise", cost, (f"asked: {asked}, {clean(promise.calibration)}",) if asked else ()
+            "A deployment would promise",
+            cost,
+            (f"asked: {asked}, {clean(promise.calibration)}",) if asked else (),
         ),
-        AnswerCard("Trust model", clean(promise.trust_model), (_each(data), *sent)),
+        AnswerCard("Trust model", clean(promise.trust_model), (_each(data), *sends)),
     )
     lines = {
         a.agent: Line(a.curve.episodes, a.curve.mean, a.curve.std, control=a.role == "control") for a in sim.agents
@@ -367,16 +365,16 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
 
 
 def to_decide(sim: Simulation) -> str:
-    """Whom the agent clearly beats, and who clearly beats it."""
-    mine = sim.agents[0].suboptimality
-    if mine is None:
+    """Sentence on the agents that are clearly worse, and clearly better."""
+    own_loss = sim.agents[0].suboptimality
+    if own_loss is None:
         return "The agent emits no policy."
     idle = next((a.suboptimality for a in sim.agents[1:] if a.agent == "zero"), None)
-    if idle is not None and abs(mine.least - idle.mean) + abs(mine.most - idle.mean) <= 1e-9 * idle.mean:
+    if idle is not None and abs(own_loss.least - idle.mean) + abs(own_loss.most - idle.mean) <= 1e-9 * idle.mean:
         return "It never left zero: its controller does nothing, and is worth what doing nothing is."
     others = [(a, a.suboptimality) for a in sim.agents[1:] if a.suboptimality is not None]
-    beaten = [a.agent for a, s in others if _end(mine, 1) < _end(s, -1)]
-    lost = [a.agent for a, s in others if _end(mine, -1) > _end(s, 1)]
+    beaten = [a.agent for a, s in others if _end(own_loss, 1) < _end(s, -1)]
+    lost = [a.agent for a, s in others if _end(own_loss, -1) > _end(s, 1)]
     if not beaten and not lost:
         return "Its policy is neither clearly better nor clearly worse than any beside it."
     better = f"clearly better than that of {listing(beaten)}" if beaten else ""
@@ -404,8 +402,8 @@ def lost_section(sim: Simulation) -> Section:
         if a.suboptimality is not None
     ]
     head = "Agent | Is | Trust | Mean | Median | Interval of the mean | Least | Most | Runs"
-    found = table(head, rows, "Suboptimality, reward units an episode", "Mean | Median | Least | Most | Runs")
-    return Section("suboptimality", "What the policy loses", tuple(words), tables=(found,))
+    losses = table(head, rows, "Suboptimality, reward units an episode", "Mean | Median | Least | Most | Runs")
+    return Section("suboptimality", "What the policy loses", tuple(words), tables=(losses,))
 
 
 def _more(price: float) -> str:
@@ -416,7 +414,7 @@ def regret_section(sim: Simulation) -> Section:
     """Regret while learning: totals; the curves stand first on the page."""
     rows = [(clean(a.agent), clean(a.trust), *_row(a.regret), number(a.regret.std)) for a in sim.agents]
     head = "Agent | Trust | Mean | Median | Interval of the mean | Least | Most | Std"
-    found = table(
+    totals = table(
         head, rows, f"Total regret after {number(sim.episodes)} episodes", "Mean | Median | Least | Most | Std"
     )
     words = ["What the users lost while the agent learned, exactly. Controls learn nothing. The curves stand above."]
@@ -424,11 +422,11 @@ def regret_section(sim: Simulation) -> Section:
         words.append(
             "Of batches longer than 4,096 episodes the first 4,096 are played, and exact means stand for the others."
         )
-    return Section("regret", "Regret", tuple(words), tables=(found,))
+    return Section("regret", "Regret", tuple(words), tables=(totals,))
 
 
 def agents_section(sim: Simulation, constants: PlayedConstants) -> Section:
-    """Every option, and what each agent said of its first run."""
+    """Every option, and each agent's facts on its first run."""
     options = [(clean(k), "derived" if v is None else clean(str(v))) for k, v in constants.options.items()]
     rows = [(clean(a.agent), clean(k.replace("_", " ")), clean(v)) for a in sim.agents for k, v in a.facts.items()]
     tables = (
@@ -439,10 +437,10 @@ def agents_section(sim: Simulation, constants: PlayedConstants) -> Section:
 
 
 def communication_section(sim: Simulation) -> Section | None:
-    """What one user sends."""
-    if (told := sim.communication) is None:
+    """Size of one user's messages; None where users send none."""
+    if (sent := sim.communication) is None:
         return None
-    rows = [("To", clean(told.who)), ("Messages", number(told.messages)), ("Bits together", number(told.bits))]
+    rows = [("To", clean(sent.who)), ("Messages", number(sent.messages)), ("Bits together", number(sent.bits))]
     return Section("communication", "What one user sends", tables=(table("Communication | ", rows),))
 
 
@@ -481,20 +479,20 @@ def _end(s: Spread, side: int) -> float:
 
 
 def played_answer(sim: Simulation) -> str:
-    """What the emitted policies lose, over the seeds; and what the people lost who came while it was learnt."""
+    """Sentences on the suboptimality of the emitted policies over seeds, and on the regret while learning."""
     return f"{_at_the_end(sim)} {_meanwhile(sim)}"
 
 
 def _meanwhile(sim: Simulation) -> str:
-    mine, beside = sim.agents[0], [a for a in sim.agents[1:] if a.role == "control"]
+    agent, beside = sim.agents[0], [a for a in sim.agents[1:] if a.role == "control"]
     best = min(beside, key=lambda a: a.regret.mean, default=None)
-    known = (
+    control = (
         "" if best is None else f", where {clean(best.agent)}, which learns nothing, loses {number(best.regret.mean)}"
     )
-    if "logged" in mine.variant:
+    if "logged" in agent.variant:
         met = f"the {number(sim.episodes)} who then meet it lose"
-        return f"It was learnt from logs; {met} {number(mine.regret.mean)}{known}."
-    return f"The {number(sim.episodes)} episodes from which it learnt lost {number(mine.regret.mean)} in all{known}."
+        return f"It was learnt from logs; {met} {number(agent.regret.mean)}{control}."
+    return f"The {number(sim.episodes)} episodes from which it learnt lost {number(agent.regret.mean)} in all{control}."
 
 
 def _at_the_end(sim: Simulation) -> str:

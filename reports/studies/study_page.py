@@ -1,4 +1,4 @@
-"""The page of a study, its claims, its figure and its numbers; and that of an audit, what attacks prove."""
+"""Pages of studies (claims, figure, numbers) and of audits (lower bounds by attacks)."""
 
 # pyright: reportUnknownMemberType=false
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from pipeline.audits.attack import AttackResult
 from pipeline.declaration.numbers import number
-from pipeline.online.cells import Found, Rows, band, end_loss, growth, median, pooled
+from pipeline.online.cells import Rows, StudyRow, band, end_loss, growth, median, pooled
 from pipeline.online.study import EpisodesNeeded, Judged, Study, bar_of, first_meeting, label_of, needed_table, select
 from pipeline.online.trial import TrialRow
 from pipeline.privacy.budget import largest_delta
@@ -47,9 +47,9 @@ class StudyPage:
 
 def study_page(study: Study, rows: Rows, claims: Sequence[Judged]) -> StudyPage:
     """Claims, figure and episodes needed first, the numbers after."""
-    held = [c["claim"] for c in claims if c["holds"]]
-    answer = f"Of {len(claims)} claims checked by a stated rule, {number(len(held))} hold"
-    answer += f": {'; '.join(held)}." if held else "."
+    true_claims = [c["claim"] for c in claims if c["holds"]]
+    answer = f"Of {len(claims)} claims checked by a stated rule, {number(len(true_claims))} hold"
+    answer += f": {'; '.join(true_claims)}." if true_claims else "."
     drawn = draw_study(study, rows)
     words = "Each verdict is computed from the rows."
     if study.variants:
@@ -92,11 +92,11 @@ def draw_study(study: Study, rows: Rows) -> Figure:
     letter = {"epsilon": "ε = ", "rho": "ρ = ", "world": ""}[drawn.panel]
     ends = [min(r["episodes"] for r in shown), max(r["episodes"] for r in shown)]
     for key in dict.fromkeys(k for r in shown if (k := r[drawn.panel]) is not None):
-        mine = [r for r in shown if r[drawn.panel] in (key, None)]
-        mine.sort(key=lambda r: (r["variant"] == "control", r["agent"], r["variant"], r["epsilon"] or 0))
-        lines: dict[str, list[Found]] = {}
+        panel_rows = [r for r in shown if r[drawn.panel] in (key, None)]
+        panel_rows.sort(key=lambda r: (r["variant"] == "control", r["agent"], r["variant"], r["epsilon"] or 0))
+        lines: dict[str, list[StudyRow]] = {}
         for name, row in zip(
-            label_of(mine, (drawn.panel, *(["episodes"] if drawn.x != "curve" else []))), mine, strict=True
+            label_of(panel_rows, (drawn.panel, *(["episodes"] if drawn.x != "curve" else []))), panel_rows, strict=True
         ):
             lines.setdefault(name, []).append(row)
         title = key if isinstance(key, str) else f"{letter}{number(key)}"
@@ -108,7 +108,7 @@ def draw_study(study: Study, rows: Rows) -> Figure:
         else "one standard deviation"
     )
     note = f"Lines: mean over runs of {what}, exactly. Bands: {spread}. Grey: controls that learn nothing."
-    # a bare name does not say what is drawn to who hears the page
+    # readers who hear the page need more than a bare name
     title = study.study.title or f"{study.study.name}: {what} by episodes"
     return draw_curves(panels, study.study.name, title, log_y=drawn.log_y, x_title="episodes", y_title=what, note=note)
 
@@ -120,24 +120,24 @@ def _line(x: str, rows: Rows, ends: Sequence[int]) -> Line:
     mean, std = [r["mean"] for r in rows], [r["std"] for r in rows]
     if len(rows) == 1:
         return Line(ends, mean * 2, std * 2, control=True)
-    at = [r["episodes"] for r in rows]
+    episodes = [r["episodes"] for r in rows]
     if row["metric"] == "suboptimality" and row["totals"]:
-        return Line(at, mean, std, control, *([band(r)[edge] for r in rows] for edge in ("low", "high")))
-    return Line(at, mean, std, control)
+        return Line(episodes, mean, std, control, *([band(r)[edge] for r in rows] for edge in ("low", "high")))
+    return Line(episodes, mean, std, control)
 
 
-def _needed(found: Sequence[EpisodesNeeded], bar: float, least: int) -> Section:
+def _needed(needed: Sequence[EpisodesNeeded], bar: float, least: int) -> Section:
     words = (
         f"The first n on the grid from which on the mean suboptimality stays at or under {number(bar)}, 10 % of "
         "uniform choice's; in brackets the upper edge of the band, nine runs in ten. After “>” stands the end of the "
         "range: at this ε the agent does not learn in it; “≤” stands before its beginning: the bar was met "
         "where the grid begins. The grid's steps are the resolution.",
     )
-    budgets = list(dict.fromkeys(n["epsilon"] for n in found))
-    told = {(n["agent"], n["epsilon"]): _episodes(n, least) for n in found}
+    budgets = list(dict.fromkeys(n["epsilon"] for n in needed))
+    cells_of = {(n["agent"], n["epsilon"]): _episodes(n, least) for n in needed}
     rows = [
-        (trust, agent, *(told.get((agent, e), "") for e in budgets))
-        for trust, agent in dict.fromkeys((n["trust"], n["agent"]) for n in found)
+        (trust, agent, *(cells_of.get((agent, e), "") for e in budgets))
+        for trust, agent in dict.fromkeys((n["trust"], n["agent"]) for n in needed)
     ]
     head = " | ".join("no noise" if e is None else f"ε = {number(e)}" for e in budgets)
     return Section(
@@ -151,14 +151,14 @@ def _episodes(n: EpisodesNeeded, least: int) -> str:
 
 
 def claims_section(claims: Sequence[Judged], words: str, title: str = "The claims") -> Section:
-    """Every claim with its verdict, what was found, and its rule; then the verdicts on every variant."""
+    """Every claim with its verdict, result and rule; then the verdicts on every variant."""
     rows = [(c["claim"], verdict(c["holds"]), c["regime"], c["rule"]) for c in claims]
-    found = [table("Claim | Holds | Found | Rule", rows)]
+    tables = [table("Claim | Holds | Found | Rule", rows)]
     if more := [
         (c["claim"], v["variant"], verdict(v["holds"]), v["regime"]) for c in claims for v in c.get("variants", ())
     ]:
-        found.append(table("Claim | Variant | Holds | Found", more, grouped=True))
-    return Section(f"claims-{title}", title, (words,) if words else (), tables=tuple(found))
+        tables.append(table("Claim | Variant | Holds | Found", more, grouped=True))
+    return Section(f"claims-{title}", title, (words,) if words else (), tables=tuple(tables))
 
 
 def verdict(holds: bool) -> str:
@@ -174,9 +174,9 @@ def table_files(rows: Sequence[Mapping[str, object]]) -> tuple[bytes, str]:
     import polars as pl
 
     frame = pl.DataFrame(list(rows), infer_schema_length=None)
-    found = io.BytesIO()
-    frame.write_parquet(found, compression="zstd")
-    return found.getvalue(), frame.write_csv()
+    file = io.BytesIO()
+    frame.write_parquet(file, compression="zstd")
+    return file.getvalue(), frame.write_csv()
 
 
 def figure_files(figure: Figure) -> tuple[str, bytes]:
@@ -187,9 +187,9 @@ def figure_files(figure: Figure) -> tuple[str, bytes]:
     return svg, vl_convert.svg_to_png(svg, scale=2)
 
 
-# how a row is written under a heading, and headings of words; what stands under the others is set flush right
+# headings of words, and the text of a row under each heading; columns under other headings are set flush right
 _WORDS = ("World", "Agent", "Variant", "Scales", "Constants", "Tied")
-_CELLS: Mapping[str, Callable[[Found], str]] = {
+_CELLS: Mapping[str, Callable[[StudyRow], str]] = {
     "World": lambda r: str(r["world"]),
     "Agent": lambda r: str(r["agent"]),
     "Variant": lambda r: str(r["variant"]),
@@ -213,16 +213,16 @@ _CELLS: Mapping[str, Callable[[Found], str]] = {
 
 
 def cells(head: str, rows: Rows) -> list[tuple[str, ...]]:
-    """What each row says under the headings of a table."""
+    """The text of each row under the headings of a table."""
     return [tuple(_CELLS[name.removeprefix("Asked ")](row) for name in head.split(" | ")) for row in rows]
 
 
 def _listed(head: str, rows: Rows, keys: int | None = None) -> Table:
     """A row each; or one for all that agree in the first ``keys`` columns."""
-    told = cells(head, rows)
+    lines = cells(head, rows)
     if keys is not None:
-        told = list({row[:keys]: row for row in told}.values())
-    return table(head, told, "", " | ".join(n for n in head.split(" | ") if n not in _WORDS), grouped=True)
+        lines = list({row[:keys]: row for row in lines}.values())
+    return table(head, lines, "", " | ".join(n for n in head.split(" | ") if n not in _WORDS), grouped=True)
 
 
 def _totals(rows: Rows) -> Section:
@@ -237,19 +237,19 @@ def _totals(rows: Rows) -> Section:
 
 
 def _privacy(rows: Rows) -> Section:
-    """What was asked, and what the noise drawn is worth."""
+    """The loss asked for, and the loss of the noise drawn."""
     words = (
         "Replace-one loss of the noise drawn, recomputed from its scales and the sums' own sensitivities, by the "
         "conversion valid for every ρ. At δ = 0.1 a mechanism may publish one record in ten outright: an ε there "
         "protects nobody.",
     )
     drawn = [r for r in rows if r["true_rho"] is not None]
-    found = _listed("World | Agent | Variant | Scales | Asked ρ | Asked ε | δ | True ρ | True ε", drawn, 6)
-    return Section("privacy", "What the noise is worth", words, tables=(found,))
+    listed = _listed("World | Agent | Variant | Scales | Asked ρ | Asked ε | δ | True ρ | True ε", drawn, 6)
+    return Section("privacy", "What the noise is worth", words, tables=(listed,))
 
 
 def communication(rows: Sequence[TrialRow]) -> Section:
-    """What one user sends under each agent, from its least to its most over all rows."""
+    """Messages of one user under each agent, from the least to the most over all rows."""
     words = (
         "Of one user, at most over the runs of a row; from the least to the most over all rows. Joint and central: the "
         "whole episode, in the clear, 64 bits a number. Local: one message of noisy integers. Shuffle: one-bit "
@@ -259,14 +259,14 @@ def communication(rows: Sequence[TrialRow]) -> Section:
     for r in rows:
         if r["messages"] is not None:
             sent.setdefault((r["trust"], r["agent"], r["variant"]), []).append(r)
-    said = [(*who, _range(mine, "messages"), _range(mine, "bits")) for who, mine in sent.items()]
-    found = table("Trust | Agent | Variant | Messages | Bits", said, numeric="Messages | Bits")
-    return Section("communication", "What one user sends", words, tables=(found,))
+    lines = [(*key, _range(group, "messages"), _range(group, "bits")) for key, group in sent.items()]
+    listed = table("Trust | Agent | Variant | Messages | Bits", lines, numeric="Messages | Bits")
+    return Section("communication", "What one user sends", words, tables=(listed,))
 
 
 def _range(rows: Sequence[TrialRow], key: Literal["messages", "bits"]) -> str:
-    found = [n for r in rows if (n := r[key]) is not None]
-    low, high = f"{min(found):,}", f"{max(found):,}"
+    counts = [n for r in rows if (n := r[key]) is not None]
+    low, high = f"{min(counts):,}", f"{max(counts):,}"
     return low if low == high else f"{low} to {high}"
 
 
@@ -278,24 +278,25 @@ def _ties(rows: Rows) -> Section:
         "in RiverSwim (see always-right).",
     )
     tied = [r for r in rows if r["tie_share"] is not None]
-    found = _listed("World | Agent | Variant | Scales | Tied", tied, 4)
-    return Section("ties", "Ties", words, tables=(found,))
+    listed = _listed("World | Agent | Variant | Scales | Tied", tied, 4)
+    return Section("ties", "Ties", words, tables=(listed,))
 
 
 def _setting(study: Study, rows: Rows) -> Section:
-    """Words of the study, what a delta means, and constants by agent, variant and scales."""
+    """Words of the study, remarks on delta, and constants by agent, variant and scales."""
     head = "Agent | Variant | Scales | Constants"
-    known = sorted(set(cells(head, [r for r in rows if r["constants"]])))
+    constants = sorted(set(cells(head, [r for r in rows if r["constants"]])))
     vain = sorted({r["delta"] for r in rows if r["delta"] is not None and r["delta"] > largest_delta(r["episodes"])})
     more = [f"δ = {d:g} means nothing for more than {1 / (10 * d):,.0f} people." for d in vain]
-    return Section("setting", "The setting", (*study.study.words, *more), tables=(table(head, known, grouped=True),))
+    listed = table(head, constants, grouped=True)
+    return Section("setting", "The setting", (*study.study.words, *more), tables=(listed,))
 
 
 _ATTACK = "an attack with made-up neighbours: no row was read, nothing was charged."
 
 
 def audit_page(name: str, verdicts: Sequence[AttackResult], notes: Sequence[str] = ()) -> StudyPage:
-    """What attacks proved, as a page."""
+    """The page of an audit."""
     foot = (
         "Lower bounds by Clopper and Pearson on both error rates, at a threshold fixed in advance; a bound below the "
         "claim is no proof of the claim, which rests on the enumerated sensitivities."
@@ -304,13 +305,13 @@ def audit_page(name: str, verdicts: Sequence[AttackResult], notes: Sequence[str]
 
 
 def summary(name: str, verdicts: Sequence[AttackResult]) -> str:
-    """What was proved, in one sentence."""
+    """The result of an audit in one sentence."""
     if bad := [v for v in verdicts if v.violates]:
-        what = "; ".join(f"{v.mechanism}: claims {claim(v)}, {_fault(v)}" for v in bad)
-        return f"{name} is NOT as private as it says. {what}, with confidence {verdicts[0].confidence:.4f}."
+        violations = "; ".join(f"{v.mechanism}: claims {claim(v)}, {_fault(v)}" for v in bad)
+        return f"{name} is NOT as private as it says. {violations}, with confidence {verdicts[0].confidence:.4f}."
     shares = ", ".join(f"{v.ratio:.0%}" for v in verdicts)
-    found = f"No attack found {name} to lose more than it claims; the best proved {shares} of the claim to be there."
-    return " ".join([found, *_untested(verdicts)])
+    sentence = f"No attack found {name} to lose more than it claims; the best proved {shares} of the claim to be there."
+    return " ".join([sentence, *_untested(verdicts)])
 
 
 def _fault(v: AttackResult) -> str:
@@ -319,20 +320,20 @@ def _fault(v: AttackResult) -> str:
         "draws noise that entries share": v.shared_noise,
         f"loses at least {bound(v)}": v.ratio > 1,
     }
-    return " and ".join(fault for fault, found in faults.items() if found)
+    return " and ".join(fault for fault, present in faults.items() if present)
 
 
 def _untested(verdicts: Sequence[AttackResult]) -> list[str]:
-    """Claims above what so many draws prove of anything."""
-    found: list[str] = []
+    """Sentences on claims that are too large to test with so many draws."""
+    sentences: list[str] = []
     for v in verdicts:
         if not v.testable:
             most = replace(v, lower_bound_rho=v.ceiling_rho, lower_bound_epsilon=v.ceiling_epsilon)
-            found.append(
+            sentences.append(
                 f"{v.mechanism}: the claim {claim(v)} cannot be tested at so few draws; {v.draws:,} a side prove "
                 f"at most {bound(most)}, even without any noise."
             )
-    return found
+    return sentences
 
 
 def figure_of(verdicts: Sequence[AttackResult]) -> Figure:
@@ -357,8 +358,8 @@ def figure_of(verdicts: Sequence[AttackResult]) -> Figure:
         for v in verdicts
     )
     note = "Solid: measured. Dashed: the most that the claim allows; one clearly above it breaks the claim."
-    said = "trade-off", "Trade-off of the attacks", text, 60
-    return Figure(partial(draw_chart, "trade_off", {"points": points}, *said), text, note)
+    labels = "trade-off", "Trade-off of the attacks", text, 60
+    return Figure(partial(draw_chart, "trade_off", {"points": points}, *labels), text, note)
 
 
 def claim(v: AttackResult) -> str:
@@ -377,7 +378,7 @@ def bound(v: AttackResult) -> str:
 
 
 def attacked(v: AttackResult) -> tuple[str, ...]:
-    """Mechanism, trust, claim, proof, the share of the claim that is proved, and what the pair spends of it."""
+    """Mechanism, trust, claim, proof, and shares of the claim that are proved and that the pair spends."""
     return str(v.mechanism), str(v.trust), claim(v), bound(v), f"{v.ratio:.0%}", f"{v.attained:.0%}"
 
 
@@ -392,7 +393,7 @@ def _parts(verdicts: Sequence[AttackResult], notes: Sequence[str]) -> list[Chapt
         *_untested(verdicts),
         *notes,
     )
-    found = table(head, rows, numeric="Share | Pair spends | Draws a side")
+    listed = table(head, rows, numeric="Share | Pair spends | Draws a side")
     figure = figure_of(verdicts)
-    proved = Section("verdicts", "Claim and proof", words, tables=(found,))
+    proved = Section("verdicts", "Claim and proof", words, tables=(listed,))
     return [Chapter("What was proved", (proved, Section("trade-off", "Trade-off", (figure.note,), figure)))]

@@ -101,7 +101,7 @@ def test_a_night_killed_while_it_withdraws_the_run_is_done_by_the_next_attempt(t
     first, day, store = clinic.night(1), FIRST + timedelta(days=1), reticent.Store(home.root)
     clinic.log(2).write_parquet(clinic.folder / "tonight.parquet")
     owner, name = {
-        "before the note": (Alias, "_keep"),
+        "before the note": (Alias, "_write_record"),
         "after the note": (flows.jobs.promotion, "remove_file"),
         "after the pointer": (flows.jobs.promotion, "_worse_than_practice"),
     }[dies]

@@ -192,7 +192,7 @@ def test_that_bytes_are_those_of_an_earlier_edition_is_told_in_the_terminal_alon
     # following it is the operator's own act; what runs by itself does not
     assert not reticent(home, *run)[1]["replayed"]
     with pytest.raises(CardError, match="there is no snapshot 7"):
-        run_job(str(shop / "private.toml"), home_at(home), asked=ReleaseRequest(7))
+        run_job(str(shop / "private.toml"), home_at(home), request=ReleaseRequest(7))
 
 
 @pytest.mark.parametrize(

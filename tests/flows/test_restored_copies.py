@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from flows.jobs.registration import known_to_runs
+from flows.jobs.registration import refuse_forgotten_runs
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.ledger import open_ledger
 from reticent import BudgetError, Store
@@ -60,9 +60,9 @@ def test_runs_of_other_lineages_and_runs_without_a_charge_are_no_witnesses(tmp_p
     nightly_job(str(shop / "private.toml"), home)
     run_job(str(shop / "exact.toml"), home)
     ledger = ledger_of(home)
-    known_to_runs("shop", ledger, home.runs)
+    refuse_forgotten_runs("shop", ledger, home.runs)
     (home.root / "ledger.db").unlink()
     fresh = open_ledger(home.root / "ledger.db", create=True)
-    known_to_runs("another", fresh, home.runs)
+    refuse_forgotten_runs("another", fresh, home.runs)
     with pytest.raises(BudgetError, match="or the run is another ledger's"):
-        known_to_runs("shop", fresh, home.runs)
+        refuse_forgotten_runs("shop", fresh, home.runs)

@@ -101,11 +101,11 @@ def test_a_pipe_gets_plain_lines_with_speed_and_time_left(
 def test_what_was_done_before_is_no_speed_and_a_second_pass_begins_anew() -> None:
     now = [0.0]
     pace = Speed(clock=lambda: now[0])
-    assert pace.told(5_000_000, 6_000_000) and pace.rate is None
+    assert pace.update(5_000_000, 6_000_000) and pace.rate is None
     now[0] = 10.0
-    assert not pace.told(5_500_000, 6_000_000) and pace.rate == 50_000
+    assert not pace.update(5_500_000, 6_000_000) and pace.rate == 50_000
     assert pace.line("counting", "rows").endswith("50,000 rows/s, 10 s left")
-    assert pace.told(0, 6_000_000) and pace.rate is None
+    assert pace.update(0, 6_000_000) and pace.rate is None
 
 
 def test_a_store_gives_jobs_what_was_asked(tmp_path: Path) -> None:

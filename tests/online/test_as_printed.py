@@ -129,7 +129,7 @@ def test_paper_001_without_noise_has_c_on_its_first_term():
 def test_paper_002():
     trial = replace(RIVER, agent="sdp-pe", episodes=2000)
     knobs = shuffle.knobs_of(trial)
-    assert shuffle._agents_own(knobs) == sdp_pe.SdpPeConstants(mode="paper", lean=False)
+    assert shuffle._agent_constants(knobs) == sdp_pe.SdpPeConstants(mode="paper", lean=False)
     assert sdp_pe.SdpPeConstants().C1 == 6 and knobs["trust"] == "shuffle"
     assert shuffle.privatizer_of(trial, knobs, H).calibration == "paper"
 

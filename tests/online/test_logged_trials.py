@@ -16,7 +16,7 @@ from pipeline.statistics.calibration import count_sum
 from reticent import CardError
 
 RIVER = Trial("dp-apvi", "riverswim_homogeneous", (("states", 3),), 1000, 1.0, 1e-6, "tight")
-LEARNT = RIVER.told(rewards="learnt")
+LEARNT = RIVER.with_options(rewards="learnt")
 
 
 def test_the_noise_is_worth_what_was_asked_and_the_run_repeats_itself():
@@ -48,7 +48,7 @@ def test_a_twin_with_half_the_noise_is_caught_by_its_facts(monkeypatch):
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_tables_have_the_expectation_of_the_world(pooled: bool):
-    setting = logged.logged(LEARNT.told(pooled=pooled))
+    setting = logged.logged(LEARNT.with_options(pooled=pooled))
     episodes = 4_000_000
     counts = setting.counts(episodes, np.random.default_rng(5))
     mdp = world_of(RIVER)
@@ -95,7 +95,7 @@ def noise_of(seed: int):
 
 
 def test_no_data_is_an_empty_log():
-    deaf = replace(RIVER, agent="no-data").told(of="dp-apvi", rewards="learnt")
+    deaf = replace(RIVER, agent="no-data").with_options(of="dp-apvi", rewards="learnt")
     facts = run(deaf).facts
     assert (facts["trust"], facts["variant"], facts["true_epsilon"]) == ("none", "control", None)
     uniform = run(replace(RIVER, agent="uniform", epsilon=None, delta=None, calibration=None)).facts["final_loss"]
@@ -104,12 +104,12 @@ def test_no_data_is_an_empty_log():
 
 def test_what_does_not_fit_is_said():
     for asked, words in (
-        (LEARNT.told(growth=2.0), "no option 'growth'"),
-        (LEARNT.told(behaviour="clinician"), "no behaviour 'clinician'"),
-        (LEARNT.told(rewards="half"), "rewards must be one of known, learnt"),
+        (LEARNT.with_options(growth=2.0), "no option 'growth'"),
+        (LEARNT.with_options(behaviour="clinician"), "no behaviour 'clinician'"),
+        (LEARNT.with_options(rewards="half"), "rewards must be one of known, learnt"),
         (replace(LEARNT, epsilon=None), "needs epsilon and delta"),
         (replace(LEARNT, calibration="paper"), "use calibration = 'tight'"),
-        (replace(LEARNT, world="riverswim_inhomogeneous").told(pooled=True), "leave out pooled"),
+        (replace(LEARNT, world="riverswim_inhomogeneous").with_options(pooled=True), "leave out pooled"),
     ):
         with pytest.raises(CardError, match=words):
             run(asked)

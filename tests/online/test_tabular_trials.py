@@ -118,12 +118,12 @@ SENT = Trial("counts-shuffle", "riverswim_homogeneous", (("states", 3),), 200, 3
 @pytest.mark.parametrize("rewards", ["known", "learnt"])
 def test_messages_that_are_sent_are_what_the_law_is_drawn_of(rewards):
     """Everybody's own bits, as bytes, shuffled and analyzed: the counters agree in law with one draw a counter."""
-    trial = SENT.told(rewards=rewards, first=200, visits=math.inf)
+    trial = SENT.with_options(rewards=rewards, first=200, visits=math.inf)
     found = {}
     for protocol in (True, False):
         ones = []
         for seed in range(30):
-            outcome = run(replace(trial.told(protocol=protocol), seed=seed))
+            outcome = run(replace(trial.with_options(protocol=protocol), seed=seed))
             mechanism = outcome.release.mechanisms[0]
             ones.append(outcome.release.tables["batch_0"])
         bits = mechanism.shuffled
@@ -138,35 +138,35 @@ def test_messages_that_are_sent_are_what_the_law_is_drawn_of(rewards):
     assert 0.85 < ratio < 1.18
     assert bits.users == 200 and bits.each >= 1
     counters = sent.shape[1]
-    assert run(trial.told(protocol=True)).facts["bytes_a_user_sent"] == counters * (1 + bits.each) * message_bytes(
-        counters
-    )
+    assert run(trial.with_options(protocol=True)).facts["bytes_a_user_sent"] == counters * (
+        1 + bits.each
+    ) * message_bytes(counters)
 
 
 def test_users_who_return_pay_for_all_their_episodes():
     mdp = world_of(SENT)
     for agent, times in (("dp-ucbvi-jdp", 9), ("dp-ucbvi-ldp", 3)):
-        one, three = (layout_of(replace(SENT, agent=agent).told(episodes_per_user=m), mdp) for m in (1, 3))
+        one, three = (layout_of(replace(SENT, agent=agent).with_options(episodes_per_user=m), mdp) for m in (1, 3))
         assert [t.replace.l2_squared for t in three.tables] == [times * t.replace.l2_squared for t in one.tables]
-        outcome = run(replace(SENT, agent=agent).told(episodes_per_user=3))
+        outcome = run(replace(SENT, agent=agent).with_options(episodes_per_user=3))
         assert outcome.facts["true_epsilon"] <= 3.0 + 1e-9 and "3 episodes a user" in outcome.facts["variant"]
         assert outcome.facts["noise_sd"] > 1.3 * run(replace(SENT, agent=agent)).facts["noise_sd"]
     with pytest.raises(ValueError, match="at least one episode"):
-        run(SENT.told(episodes_per_user=0))
+        run(SENT.with_options(episodes_per_user=0))
 
 
 def test_users_who_return_send_all_their_episodes():
     for agent in ("dp-ucbvi-jdp", "dp-ucbvi-ldp"):
-        one, three = (measure(replace(SENT, agent=agent).told(episodes_per_user=m))["sent"] for m in (1, 3))
+        one, three = (measure(replace(SENT, agent=agent).with_options(episodes_per_user=m))["sent"] for m in (1, 3))
         assert (three["messages"], three["bits"]) == (3 * one["messages"], 3 * one["bits"])
-    asked = SENT.told(episodes_per_user=3)
+    asked = SENT.with_options(episodes_per_user=3)
     bits, sent = run(asked).release.mechanisms, measure(asked)["sent"]
     # of each episode a truth and its coins in every counter, in three batches that ask for most
     assert sent["messages"] == 3 * max(m.cells * (1 + m.shuffled.each) for m in bits)
 
 
 def test_users_who_return_in_the_shuffle_model_pay_by_group_privacy():
-    one, three = (run(replace(SENT, agent="counts-shuffle").told(episodes_per_user=m)) for m in (1, 3))
+    one, three = (run(replace(SENT, agent="counts-shuffle").with_options(episodes_per_user=m)) for m in (1, 3))
     assert 2.0 < three.facts["true_epsilon"] <= SENT.epsilon
     assert three.facts["noise_sd"] > 2 * one.facts["noise_sd"] and "3 episodes a user" in three.facts["variant"]
     # what a certificate recomputes from the release alone
