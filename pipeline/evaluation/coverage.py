@@ -141,6 +141,28 @@ def inequalities(estimator: str, card: Card, share: float, rho: Fraction | None)
     )
 
 
+def outside(estimator: str, card: Card, share: float, rho: Fraction | None) -> str | None:
+    """What keeps a run out of the region of its estimator, and what would bring it in; None inside of it.
+
+    Too many people who judge are a matter of the share alone.
+    """
+    region = _region(estimator, card.domain.dynamics, card.domain.horizon)
+    if region is None or rho is None or region.holds(*(here := _here(card, share, rho))):
+        return None
+    *shape, (what, (least, most)) = region.ends(here[0]).items()
+    for x, (name, (low, high)) in zip(here, shape, strict=False):
+        if not low <= x <= high:
+            return f"Intervals were measured from {number(low)} to {number(high)} {name}, and the card has {number(x)}."
+    people, judged, root = card.unit.users_public, here[2], math.sqrt(min(rho, 1))
+    said = f"Intervals were measured from {number(least)} to {number(most)} {what}, and here are {number(judged, 3)}: "
+    if judged > most:
+        return f"{said}[evaluate] people = {number(most / (people * root), 2, 'down')} would do."
+    needed = number(least / (share * root), 2, "up")
+    dearer = (least / (share * people)) ** 2
+    budget = f", or ρ = {number(dearer, 2, 'up')}" if dearer <= 1 else ""
+    return f"{said}{needed} people in all would do{budget}."
+
+
 def measured(estimator: str) -> list[dict[str, str]]:
     """The rows of this very code that lie in the estimator's regions."""
     with MEASURED[estimator][0].open(encoding="utf-8", newline="") as file:

@@ -23,7 +23,7 @@ import numpy as np
 from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.declaration.code import is_plugin, plugin_digest
-from pipeline.evaluation.coverage import inequalities
+from pipeline.evaluation.coverage import inequalities, outside
 from pipeline.evaluation.intervals import moments
 from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
@@ -194,7 +194,7 @@ class HeldOutRun:
     """See :class:`~pipeline.learners.learner.RunPlan`.
 
     ``own_code``: digest of a planner of one's own; empty where the house's makes the policy.
-    ``region``: in which the coverage of the estimator was measured.
+    ``region``: in which the coverage of the estimator was measured; ``outside``: what keeps this run out of it.
     ``arrived``: of those who judge: the edition after which they first came in, and how many people did, declared;
     None: any.
     """
@@ -206,6 +206,7 @@ class HeldOutRun:
     teaching: Fraction = Fraction(1)
     arrived: Arrived | None = None
     region: tuple[Diagnostic, ...] = ()
+    outside: str | None = None
 
     @property
     def since(self) -> int | None:
@@ -318,7 +319,7 @@ class HeldOutRun:
         share = float(self.share if self.arrived is None else self.arrived.share)
         found, measured = self.evaluation.measure(learnt, theirs, share, release.look or 1)
         told = (*measured.diagnostics, *clip_diagnostics(measured, theirs), *self.region)
-        measured = replace(measured, diagnostics=told)
+        measured = replace(measured, diagnostics=told, outside=self.outside)
         cost = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
         return LearntHeldOut(found, measured, Joint.model_validate(cost))
 
@@ -423,8 +424,9 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
     if terms.logged and card.source.columns.behavior_prob is None:
         raise CardError(f"{logged}: {card.name} maps no column to source.columns.behavior_prob; map it, or take it out")
     judging, rho = float(terms.judging(card)), terms.ask().zcdp()
-    region = inequalities(evaluation.estimator, require_tabular(card), judging, rho)
-    return HeldOutRun(plan, evaluation, share, own, terms.teaching, arrived, region)
+    measured = evaluation.estimator, require_tabular(card), judging, rho
+    beyond = outside(*measured) if arrived is None else None
+    return HeldOutRun(plan, evaluation, share, own, terms.teaching, arrived, inequalities(*measured), beyond)
 
 
 def _arrived(card: AnyCard, terms: Terms, asked: str) -> Arrived | None:
