@@ -152,7 +152,10 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None) -> s
     *shape, (what, (least, most)) = region.ends(here[0]).items()
     for x, (name, (low, high)) in zip(here, shape, strict=False):
         if not low <= x <= high:
-            return f"Intervals were measured from {number(low)} to {number(high)} {name}, and the card has {number(x)}."
+            said = f"Intervals were measured from {number(low)} to {number(high)} {name}, and the card has {number(x)}."
+            other = _region(ONE_STEP, card.domain.dynamics, card.domain.horizon)
+            fits = other is not None and other.holds(*here[:2], other.heard[0]) and card.domain.observation is None
+            return f"{said} Those of dp-one-step were measured for such a card." if fits else said
     people, judged, root = card.unit.users_public, here[2], math.sqrt(min(rho, 1))
     said = f"Intervals were measured from {number(least)} to {number(most)} {what}, and here are {number(judged, 3)}: "
     if judged > most:

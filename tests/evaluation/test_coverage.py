@@ -101,10 +101,17 @@ def test_three_inequalities_decide(table, of, share, rho, inside):
 def test_a_run_outside_of_what_was_measured_is_told_what_would_bring_it_in(table, of, share, rho, said):
     found = table(*GOOD)
     told = outside(found, card(**of), share, rho)
-    assert told is None if said is None else told is not None and told.endswith(said)
+    assert told is None if said is None else told is not None and said in told
     if told and "people = " in told:
         least = float(told.split("people = ")[1].split()[0])
         assert covered(found, card(**of), least, rho) and not covered(found, card(**of), least + 0.001, rho)
+
+
+def test_where_another_agent_was_measured_it_is_named():
+    one, many = (outside(TABULAR, card(states, 1, 50_000), 0.3, Fraction(1)) for states in (4, 1_000))
+    assert one is not None and one.endswith("the card has 4. Those of dp-one-step were measured for such a card.")
+    assert covered(ONE_STEP, card(4, 1, 50_000), 0.3, Fraction(1))
+    assert many is not None and many.endswith("the card has 1,000.")
 
 
 def test_as_many_judge_as_were_measured_where_the_recipe_leaves_it_open():
