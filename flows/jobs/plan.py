@@ -120,7 +120,11 @@ def _people(s: Setting) -> answers.PeopleFacts | None:
     terms, n = s.terms, s.card.unit.users_public
     if terms.teaching == 1:
         return None
-    return answers.PeopleFacts(teach=round(n * terms.teaching), judge=round(n * terms.judging(s.card)))
+    from pipeline.learners.held_out import HeldOutRun
+
+    outside = s.plan.outside if isinstance(s.plan, HeldOutRun) else None
+    teach, judge = round(n * terms.teaching), round(n * terms.judging(s.card))
+    return answers.PeopleFacts(teach=teach, judge=judge, **present(outside=outside))
 
 
 def _both_prices(s: Setting) -> Dump:

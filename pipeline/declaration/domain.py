@@ -26,8 +26,9 @@ MOST_LABELS, MOST_PAIRS = 100_000, 10_000_000
 ANYWHERE = "anywhere"
 # the meaning of practice = "recorded"
 RECORDED = (
-    "the operator declares that choices were made by a program or rule from the row's declared state and step alone; "
-    "nothing on the log proves it"
+    "the operator declares that one program or rule, the same for everybody and on all days, made every choice for "
+    "each person alone, from the row's declared state and step as they stood before it, that no outcome is missing, "
+    "and that what is done for one person changes nothing for another; nothing on the log proves it"
 )
 
 

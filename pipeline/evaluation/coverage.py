@@ -141,6 +141,35 @@ def inequalities(estimator: str, card: Card, share: float, rho: Fraction | None)
     )
 
 
+def outside(estimator: str, card: Card, share: float, rho: Fraction | None) -> str | None:
+    """Sentence on what keeps a run out of the region of its estimator, and what would bring it in; None inside of it.
+
+    Too many held-out people are a matter of the share alone.
+    """
+    region = _region(estimator, card.domain.dynamics, card.domain.horizon)
+    if region is None or rho is None or region.holds(*(numbers := _numbers_of(card, share, rho))):
+        return None
+    *shape, (what, (least, most)) = region.ends(numbers[0]).items()
+    for x, (name, (low, high)) in zip(numbers, shape, strict=False):
+        if not low <= x <= high:
+            limit = (
+                f"Intervals were measured from {number(low)} to {number(high)} {name}, and the card has {number(x)}."
+            )
+            other = _region(ONE_STEP, card.domain.dynamics, card.domain.horizon)
+            tabular = card.domain.observation is None
+            fits = other is not None and tabular and other.holds(*numbers[:2], other.people_root_rho[0])
+            return f"{limit} Those of dp-one-step were measured for such a card." if fits else limit
+    people, root = card.unit.users_public, math.sqrt(min(rho, 1))
+    limit = f"Intervals were measured from {number(least)} to {number(most)} {what}, and here are"
+    limit += f" {number(numbers[2], 3)}: "
+    if numbers[2] > most:
+        return f"{limit}[evaluate] people = {number(most / (people * root), 2, 'down')} would do."
+    needed = number(least / (share * root), 2, "up")
+    larger_rho = (least / (share * people)) ** 2
+    budget = f", or ρ = {number(larger_rho, 2, 'up')}" if larger_rho <= 1 else ""
+    return f"{limit}{needed} people in all would do{budget}."
+
+
 def measured(estimator: str) -> list[dict[str, str]]:
     """The rows of this very code that lie in the estimator's regions."""
     with MEASURED[estimator][0].open(encoding="utf-8", newline="") as file:

@@ -482,10 +482,14 @@ class PriceOfEpsilon(Part):
 
 
 class PeopleFacts(Part):
-    """Of the declared people, how many ``teach`` and how many ``judge``; all others do neither, for this recipe."""
+    """Of the declared people, how many ``teach`` and how many ``judge``; all others do neither, for this recipe.
+
+    ``outside``: why no verdict will stand, as a sentence; None where nothing but the log can stand against one.
+    """
 
     teach: int
     judge: int
+    outside: str | None = None
 
 
 class NightsPlan(Part):

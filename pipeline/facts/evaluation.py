@@ -95,6 +95,8 @@ class Evaluated:
     and moves rewards alone, would have to be worth that much to explain the gain.  None where no interval excludes 0.
     ``judged_before``: sentence on an earlier release by another recipe that read the held-out people; None: they are
     fresh.
+    ``outside``: sentence on what keeps the run out of the range in which coverage was measured, and what would bring it
+    in; None: nothing does, or nothing that could be named.
     ``misfit``: of the sums that must come out as zero if values are linear in the declared features, the z that lies
     farthest from it; None without features.  Beyond 3 on either side the answer is withheld.
     """
@@ -122,6 +124,7 @@ class Evaluated:
     strength: Number | None = None
     judged_before: str | None = None
     misfit: Number | None = None
+    outside: str | None = None
 
     @model_serializer(mode="wrap")
     def _without_none(self, handler: SerializerFunctionWrapHandler) -> Dump:

@@ -26,8 +26,9 @@ NOT_MEASURED_HERE = "How often such an interval holds was not measured for a log
 _POWER = 0.84
 # largest multiple of today's people, or budget, that a forecast gives
 _MOST = 100.0
-# least share of missing held-out people that is reported: noise alone makes less
-_LEFT_OUT = 0.08
+# standard deviations of the declared number of held-out people by which the released number must fall short to be
+# reported: of 6,000 they are 4 %
+_LEFT_OUT = 3.0
 # largest distance of the model's value of practice from the measured one, in half-widths of the model's interval; in
 # complete logs it was at most a tenth
 _APART = 0.2
@@ -122,6 +123,8 @@ class Verdict(Part):
     left_out
         Share of the declared people of whom no record was used, by the released number; None where it is no more than
         chance and noise make.
+    returning
+        Whether people may have several episodes, and count by the mean of theirs.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -130,6 +133,7 @@ class Verdict(Part):
     needed: Needed | None
     confounding: Confounding | None = None
     left_out: Number | None = None
+    returning: bool = False
 
     @property
     def above_zero(self) -> bool:
@@ -143,10 +147,11 @@ class Verdict(Part):
         if self.answer not in ("better", "worse"):
             return []
         open_ = None if self.confounding is None else self.confounding.condition
-        state = [] if open_ is None else [f"the recorded state explains the {open_}"]
+        found = [] if open_ is None else [f"the recorded state explains the {open_}"]
+        found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is None:
-            return state
-        return [*state, f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
+            return found
+        return [*found, f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
 
     @property
     def conditional(self) -> bool:
@@ -246,13 +251,14 @@ def decide(
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
         why += f" {_uncertified(evaluated, data.markov)}"
     verdict = {"answer": answer, "why": why, "improvement": improvement, "needed": needed, "confounding": confounding}
-    return Verdict.model_validate(verdict | {"left_out": _left_out(evaluated, data)})
+    conditions = {"left_out": _left_out(evaluated, data), "returning": data.episodes_per_user > 1}
+    return Verdict.model_validate(verdict | conditions)
 
 
 def _left_out(evaluated: Evaluated, data: DeclaredTables | DeclaredPlant) -> float | None:
     expected = data.users_public * float(evaluated.share)
     missing_share = 1 - float(evaluated.people) / expected
-    return missing_share if missing_share > max(_LEFT_OUT, 3 / math.sqrt(expected)) else None
+    return missing_share if missing_share > _LEFT_OUT / math.sqrt(expected) else None
 
 
 def _apart(model: Baseline, measured: Interval) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.declaration.code import is_plugin, plugin_digest
-from pipeline.evaluation.coverage import inequalities
+from pipeline.evaluation.coverage import inequalities, outside
 from pipeline.evaluation.intervals import moments
 from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
@@ -188,7 +188,8 @@ class HeldOutRun:
     """See :class:`~pipeline.learners.learner.RunPlan`.
 
     ``own_code``: digest of a plug-in's planner; empty where a built-in one makes the policy.
-    ``region``: inequalities of the region in which the coverage of the estimator was measured.
+    ``region``: inequalities of the region in which the coverage of the estimator was measured; ``outside``: sentence on
+    what keeps this run out of it.
     ``arrived``: restriction of the held-out people; None: none.
     """
 
@@ -199,6 +200,7 @@ class HeldOutRun:
     teaching: Fraction = Fraction(1)
     arrived: Arrived | None = None
     region: tuple[Diagnostic, ...] = ()
+    outside: str | None = None
 
     @property
     def since(self) -> int | None:
@@ -311,7 +313,7 @@ class HeldOutRun:
         share = float(self.share if self.arrived is None else self.arrived.share)
         published, evaluated = self.evaluation.measure(learnt, answers, share, release.look or 1)
         diagnostics = (*evaluated.diagnostics, *clip_diagnostics(evaluated, answers), *self.region)
-        evaluated = replace(evaluated, diagnostics=diagnostics)
+        evaluated = replace(evaluated, diagnostics=diagnostics, outside=self.outside)
         cost = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
         return LearntHeldOut(published, evaluated, Joint.model_validate(cost))
 
@@ -418,8 +420,9 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
     if terms.logged and card.source.columns.behavior_prob is None:
         raise CardError(f"{logged}: {card.name} maps no column to source.columns.behavior_prob; map it, or take it out")
     judging, rho = float(terms.judging(card)), terms.ask().zcdp()
-    region = inequalities(evaluation.estimator, require_tabular(card), judging, rho)
-    return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, arrived, region)
+    setting = evaluation.estimator, require_tabular(card), judging, rho
+    beyond = outside(*setting) if arrived is None else None
+    return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, arrived, inequalities(*setting), beyond)
 
 
 def _arrived(card: AnyCard, terms: Terms, where: str) -> Arrived | None:

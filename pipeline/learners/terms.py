@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.declaration.lineage import Nightly
+from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.budget import check_delta, fraction_of
@@ -165,18 +166,23 @@ class Evaluate(Strict):
         return self
 
 
-# of the held-out people: least and most share, and their wanted number times the root of rho
-_LEAST_SHARE, _MOST_SHARE, _PEOPLE_ROOT_RHO = 0.3, 0.5, 5000.0
+# of the held-out people: least and most share, their wanted number times the root of rho, and the most for which
+# coverage was measured
+_LEAST_SHARE, _MOST_SHARE, _PEOPLE_ROOT_RHO, MOST_PEOPLE_ROOT_RHO = 0.3, 0.5, 5000.0, 30_000.0
 
 
 def share_for(people: int, rho: Fraction | None) -> float:
     """Share of held-out people: half where people are few beside the noise, three in ten where they are many.
 
+    Fewer where so many would be more than coverage was measured for.
+
     ``people``: declared.
     ``rho``: budget; None without noise.
     """
     people_root_rho = math.inf if rho is None else people * math.sqrt(rho)
-    return round(min(max(_LEAST_SHARE, _PEOPLE_ROOT_RHO / people_root_rho), _MOST_SHARE), 2)
+    usual = round(min(max(_LEAST_SHARE, _PEOPLE_ROOT_RHO / people_root_rho), _MOST_SHARE), 2)
+    most = 1.0 if rho is None else MOST_PEOPLE_ROOT_RHO / (people * math.sqrt(min(rho, 1)))
+    return usual if usual <= most else float(number(most, 2, "down"))
 
 
 @dataclass(frozen=True)

@@ -298,16 +298,20 @@ def score(report: Report, *, short: bool = False) -> str:
     data, whose = report.dataset, "people" if report.dataset.episodes_per_user == 1 else "episodes"
     if isinstance(data, DeclaredPlant):
         return "score: minus the cost of an episode" if short else "Score: minus the cost of an episode; 0 is best."
+    each_once = "" if data.episodes_per_user == 1 else "; a person with several counts by their mean"
     if (end := outcome(data)) is not None:
         share = f"share of {whose} with the end “{end}”"
-        return f"score: {share}" if short else f"Score: the {share}, from 0 (worst) to 1 (best)."
+        return f"score: {share}" if short else f"Score: the {share}, from 0 (worst) to 1 (best){each_once}."
     name = None if data.reward_called is None else clean(data.reward_called)
     if short:
         return f"score: {name or 'sum of the rewards'} of an episode"
     pays = ", ".join(f"{number(r)} for {clean(label)}" for label, r in (data.reward_on_entering or {}).items() if r)
     low, high = (number(end) for end in data.reward_range)
     each = pays or (f"rewards of {low} to {high} a step" if name is None else f"{name}, {low} to {high} a step")
-    return f"Score: {each}, summed over an episode."
+    # rewards beyond the declared range, or between its steps, count as other numbers than the log's
+    lattice = f", cut to this range and rounded down to steps of {number(data.reward_unit)}"
+    cut = lattice if data.reward_kind == "estimate" and not pays else ""
+    return f"Score: {each}{cut}, summed over an episode{each_once}."
 
 
 def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
@@ -511,7 +515,9 @@ _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_ch
 # the status of unrecorded traits, in one sentence
 _CONDITION = {
     "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
-    "declared": "The operator declares that the recorded state alone decided every choice; no log can prove it.",
+    "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
+    "from the recorded state alone, that no outcome is missing, and that what is done for one person changes nothing "
+    "for another; no log can prove it.",
     "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
     "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
@@ -520,6 +526,7 @@ _CONDITION = {
 
 
 _LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
+_RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
 _COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
 
 
@@ -531,7 +538,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     tested, decided = gain.status not in NO_GUARANTEE, verdict.answer in ("better", "worse")
     answer = "By a model only" if not tested else "Better or worse is open"
     if decided and tested:
-        answer = "Confirmed on one condition" if verdict.conditional else "Confirmed"
+        answer = ("Confirmed", "Confirmed on one condition", "Confirmed on conditions")[min(len(verdict.conditions), 2)]
     words = [
         f"An interval at {percent(gain.level)}, validated in simulations; it is not a mathematical guarantee."
         if tested
@@ -541,6 +548,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     if decided and verdict.confounding is not None:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
         words += [_COURSE] if verdict.confounding.course else []
+    words += [_RETURNING] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
     return AnswerCard(name, answer, (*words, OPERATOR))
 
@@ -624,7 +632,8 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "better" if verdict.conditional:
             return (
                 "Ask, then decide",
-                _ASK[(verdict.confounding and verdict.confounding.condition) or ""],
+                _ASK[(verdict.confounding and verdict.confounding.condition) or ""]
+                + (" Does what is done, or comes of it, decide who comes again?" if verdict.returning else ""),
                 f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
                 "If so: add it to the card's states and run again, or try the policy in a trial.",
             )
@@ -648,6 +657,8 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return keep, "The difference is so near 0 that no number of people can be named that would settle it."
         case "nothing_changes":
             return keep, "More people or more budget would let the policy say more."
+        case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:
+            return keep, found.outside, "Or try it in a trial."
         case "withheld":
             confounded = verdict.confounding is not None and verdict.confounding.status == "seen"
             mend = "Add what drives the choices to the card's states, and run again."

@@ -207,7 +207,9 @@ def evaluation_section(report: Report) -> Section | None:
         "their own scores; the difference is taken person by person.",
         f"This is {looks} on this data, so each interval is one at {percent(e.level)}: more evaluations mean "
         "more chances to be wrong.",
-        "It assumes that the recorded state holds everything that drives both decisions and outcomes"
+        "It assumes that the recorded state holds everything that drives both decisions and outcomes, that no outcome "
+        "is missing, and that people are independent: nobody has two ids, and what is done for one changes nothing for "
+        "another"
         + ("" if e.misfit is None else ", and that values are linear in the declared features where nobody went")
         + f".{_hidden(verdict_of(report))}",
     )

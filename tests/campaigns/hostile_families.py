@@ -73,6 +73,10 @@ class World:
     by_arrival: bool = False
     recorded: bool = False
     alike: bool = False
+    # of one step: chance ``(A, 2)`` to come again after an action that paid little or much; chance ``(A,)`` that
+    # nobody ever hears of an outcome below the middle
+    again: Array | None = None
+    lost: Array | None = None
 
     @property
     def horizon(self) -> int:
@@ -203,14 +207,16 @@ class World:
         n, H, S = self.people, self.horizon, self.states
         order = (np.arange(n) + 0.5) / n if self.by_arrival else g.random(n)
         trait = np.searchsorted(np.cumsum(self.law)[:-1], order, side="right")
-        theirs = g.integers(1, self.episodes, n, endpoint=True) if self.episodes > 1 else np.ones(n, int)
+        some = self.episodes > 1 and self.again is None
+        theirs = g.integers(1, self.episodes, n, endpoint=True) if some else np.full(n, self.episodes)
         keep, start, chance, choice = (
             np.cumsum(x, -1)[..., :-1] for x in (self.keep, self.start, self.chance, self.choice)
         )
         low, high = self.range
+        comes = np.ones(n, bool)
         parts: list[list[Integers | Array]] = []
         for episode in range(self.episodes):
-            who = np.flatnonzero(theirs > episode)
+            who = np.flatnonzero((theirs > episode) & comes)
             place = _pick(start, (trait[who],), g)
             for h in range(H):
                 k = trait[who]
@@ -223,6 +229,8 @@ class World:
                     reward = self.entering[self.seen[after]]
                 steps = np.full_like(who, episode), np.full_like(who, h)
                 parts.append([who, *steps, self.seen[place], a, reward, self.seen[after]])
+                if self.again is not None:
+                    comes[who] = g.random(len(who)) < self.again[a, (reward > (low + high) / 2).astype(int)]
                 trait[who] = _pick(keep, (k,), g)
                 goes_on = self.seen[after] < S
                 who, place = who[goes_on], after[goes_on]
@@ -284,6 +292,9 @@ class Twist:
     starts: str = "even"
     ending: float = 0.25
     recorded: float = 0.0
+    # what is done, and what comes of it, decides who comes again; share of low outcomes of one action that are missing
+    returning: bool = False
+    losing: Range = (0, 0)
 
 
 def _between(g: np.random.Generator, ends: Range) -> float:
@@ -428,7 +439,12 @@ def build(g: np.random.Generator, twist: Twist) -> World:
         alike=alike,
     )
     choice = _practice(g, twist, world, turns[:, None] * z, sign, missing, order)
-    return replace(world, choice=np.concatenate([choice, world.choice[:, :, U:]], 2))
+    world = replace(world, choice=np.concatenate([choice, world.choice[:, :, U:]], 2))
+    if twist.returning:
+        world = replace(world, again=g.uniform(0.05, 0.98, (A, 2)))
+    if twist.losing[1] > 0:
+        world = replace(world, lost=_between(g, twist.losing) * np.eye(A)[int(g.integers(A))])
+    return world
 
 
 def _practice(
@@ -533,6 +549,14 @@ MORE: dict[str, Twist] = {
     "aliased_new": Twist(fine=(2, 5), stays=(0, 0.3), alike=0.5, effect=(0.01, 0.3), states=(2, 40)),
 }
 
+# written later, of logs that no trait makes misleading; in the first two the operator's word was true as it then stood
+_ONE: dict[str, Any] = {"horizon": (1, 1), "states": (2, 100), "effect": (0.01, 0.2)}
+PLAIN: dict[str, Twist] = {
+    "rule_changed": Twist(**{**_TRAIT, **_ONE}, **_REWARD, by_arrival=True, recorded=1.0),
+    "outcomes_lost": Twist(**_ONE, alike=0.5, losing=(0.1, 0.9), recorded=1.0),
+    "returning": Twist(**_ONE, alike=0.5, episodes=(4, 10), returning=True, recorded=0.5),
+}
+
 
 def _storm(g: np.random.Generator) -> World:
     """Anything at once: each twist of some other family, or not."""
@@ -550,6 +574,6 @@ def _of(twist: Twist) -> Callable[[np.random.Generator], World]:
 
 
 FAMILIES: dict[str, Callable[[np.random.Generator], World]] = {
-    **{name: _of(twist) for name, twist in (TWISTS | MORE).items()},
+    **{name: _of(twist) for name, twist in (TWISTS | MORE | PLAIN).items()},
     "storm": _storm,
 }

@@ -23,7 +23,7 @@ import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -52,7 +52,7 @@ from pipeline.logs.summing import Resources
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from tests.campaigns import rows as committed
-from tests.campaigns.hostile_families import FAMILIES, World
+from tests.campaigns.hostile_families import FAMILIES, Rows, World
 from tests.conftest import card_dict
 
 TABLE = "hostile_worlds"
@@ -62,7 +62,7 @@ APART, POOLED, LINEAR = 20_000, 60_000, 16
 PARTS = 4
 UNCONDITIONAL, CONDITIONAL, WITHHELD, NOT = "better", "better_if", "withheld", "not_better"
 # an operator's false word: counted apart, since no log contradicts it where choices alone are confounded
-WORD = ("recorded_falsely",)
+WORD = ("recorded_falsely", "rule_changed", "outcomes_lost")
 # draws of a seed that the product may refuse, as too few people for the noise
 DRAWS = 60
 # what a row depends on: an edit of anything else makes no run anew
@@ -165,7 +165,12 @@ def snapshot_of(card: Card, frame: pl.DataFrame, folder: Path) -> Snapshot:
 
 def logged(case: Case) -> pl.DataFrame:
     """Canonical rows of everybody in the case's log."""
-    rows = case.world.sample(np.random.default_rng((*case.seed, 0)))
+    g = np.random.default_rng((*case.seed, 0))
+    rows = case.world.sample(g)
+    if case.world.lost is not None:
+        low = rows.reward < sum(case.world.range) / 2
+        kept = ~low | (g.random(len(low)) >= case.world.lost[rows.action])
+        rows = Rows(*(getattr(rows, f.name)[kept] for f in fields(Rows)))
     lone = case.world.horizon == 1 and case.world.ends == 0
     led = np.full_like(rows.next_state, case.world.states) if lone else rows.next_state
     columns = {

@@ -21,8 +21,10 @@ from pipeline.evaluation.coverage import (
     covered,
     inequalities,
     measured,
+    outside,
     people_root_rho,
 )
+from pipeline.learners.terms import MOST_PEOPLE_ROOT_RHO, share_for
 from reticent import Card
 from tests.campaigns.observed_evaluation import card_of, draw_world
 from tests.conftest import card_dict
@@ -83,6 +85,42 @@ def test_three_inequalities_decide(table, of, share, rho, inside):
     said = inequalities(found, card(**of), share, rho)
     assert len(said) == (3 if rho and of.get("dynamics") is None else 0)
     assert all(a in said[2].name for a in ("people who judge × √ρ", "52,000")) if said else True
+
+
+@pytest.mark.parametrize(
+    ("of", "share", "rho", "said"),
+    [
+        ({}, 0.3, Fraction(1), None),
+        ({"states": 21}, 0.3, Fraction(1), "from 2 to 20 states, and the card has 21."),
+        ({"horizon": 11}, 0.3, Fraction(1), "from 2 to 10 steps, and the card has 11."),
+        ({"people": 1_000_000}, 0.3, Fraction(4), "and here are 300,000: [evaluate] people = 0.052 would do."),
+        ({}, 0.3, Fraction(1, 100), "and here are 1,500: 110,000 people in all would do, or ρ = 0.046."),
+        ({"people": 9_000}, 0.3, Fraction(1), "and here are 2,700: 11,000 people in all would do."),
+    ],
+)
+def test_a_run_outside_of_what_was_measured_is_told_what_would_bring_it_in(table, of, share, rho, said):
+    found = table(*GOOD)
+    told = outside(found, card(**of), share, rho)
+    assert told is None if said is None else told is not None and said in told
+    if told and "people = " in told:
+        least = float(told.split("people = ")[1].split()[0])
+        assert covered(found, card(**of), least, rho) and not covered(found, card(**of), least + 0.001, rho)
+
+
+def test_where_another_agent_was_measured_it_is_named():
+    one, many = (outside(TABULAR, card(states, 1, 50_000), 0.3, Fraction(1)) for states in (4, 1_000))
+    assert one is not None and one.endswith("the card has 4. Those of dp-one-step were measured for such a card.")
+    assert covered(ONE_STEP, card(4, 1, 50_000), 0.3, Fraction(1))
+    assert many is not None and many.endswith("the card has 1,000.")
+
+
+def test_as_many_judge_as_were_measured_where_the_recipe_leaves_it_open():
+    assert max(r.people_root_rho[1] for of in REGIONS.values() for r in of.values()) == MOST_PEOPLE_ROOT_RHO
+    for people in (100_000, 100_001, 200_000, 3_000_000, 400_000_000):
+        for rho in (Fraction(1, 10), Fraction(1), Fraction(9)):
+            share = share_for(people, rho)
+            assert people_root_rho(people * share, float(rho)) <= MOST_PEOPLE_ROOT_RHO and share <= 0.3
+            assert people_root_rho(people * share, float(rho)) > 0.9 * MOST_PEOPLE_ROOT_RHO or share == 0.3
 
 
 def test_one_step_is_stationary_whatever_the_card_says():

@@ -121,7 +121,7 @@ def test_a_declaration_counts_from_before_the_first_answer_and_is_told_as_the_op
         assert "registered after the ledger's first answer" in said["why"]
     elif not clean:
         assert "which does not count" in said["why"]
-    word = "the operator declares that choices were made by a program or rule"
+    word = "the operator declares that one program or rule, the same for everybody and on all days"
     assert word in told(folder, run, "certificate.json")["data"]["collection"]
     page = (home / "runs" / run / "report.md").read_text()
     condition = "outcomes" if said["status"] == "declared" else "choices and outcomes"

@@ -147,9 +147,17 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert "by 0.051 to 0.070 if the recorded state explains the outcomes (95 %)" in sentence(several)
     assert several.conditional and not several.holds and several.above_zero
     # of 30 000 who were to judge
-    for people, said in ((27_700, None), (24_000, "if the 20 % of people left out are like the others (95 %)")):
+    lost = "of people left out are like the others (95 %)"
+    for people, said in ((29_500, None), (29_400, f"if the 2 % {lost}"), (24_000, f"if the 20 % {lost}")):
         verdict = decided(evaluation(people=people), data, recorded=True)
         assert verdict.holds == (said is None) and (said or "than current practice") in sentence(verdict)
+    # of 6 000, chance alone leaves out twice as much
+    few = data.model_copy(update={"users_public": 20_000})
+    assert decided(evaluation(people=5_780), few, recorded=True).holds
+    assert not decided(evaluation(people=5_680), few, recorded=True).holds
+    again = decided(evaluation(), data.model_copy(update={"episodes_per_user": 3}), recorded=True, course=True)
+    said = "if the recorded state explains the outcomes and people come as often whatever is done and comes of it ("
+    assert said in sentence(again) and not again.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
     assert "explains the choices and outcomes and the 20 % of people left out are" in sentence(both)
 
@@ -310,7 +318,10 @@ def test_too_few_people_are_told_how_many_would_do() -> None:
 
 def test_the_first_screen_says_what_is_counted() -> None:
     report = judged("better")
-    assert "Score: rewards of 0 to 1 a step, summed over an episode." in render_markdown(report, sample_view())
+    counted = "a step, cut to this range and rounded down to steps of 1, summed over an episode"
+    assert f"Score: rewards of 0 to 1 {counted}." in render_markdown(report, sample_view())
+    again = report.model_copy(update={"dataset": report.dataset.model_copy(update={"episodes_per_user": 3})})
+    assert score(again) == f"Score: rewards of 0 to 1 {counted}; a person with several counts by their mean."
     paid = report.dataset.model_copy(update={"reward_on_entering": {"survived": 1.0, "died": 0.0}})
     told = render_markdown(report.model_copy(update={"dataset": paid}), sample_view())
     assert "the share of people with the end “survived”, from 0 (worst) to 1 (best)." in told
@@ -318,7 +329,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
     several = paid.model_copy(update={"reward_on_entering": {"survived": 1.0, "died": -1.0}})
     assert "Score: 1 for survived, −1 for died, summed" in score(report.model_copy(update={"dataset": several}))
     called = report.dataset.model_copy(update={"reward_called": "good seasons"})
-    assert "Score: good seasons, 0 to 1 a step, summed over an episode." in render_markdown(
+    assert f"Score: good seasons, 0 to 1 {counted}." in render_markdown(
         report.model_copy(update={"dataset": called}), sample_view()
     )
 
@@ -431,6 +442,10 @@ def test_what_nobody_measured_is_told_from_what_a_check_speaks_against() -> None
     assert verdict.answer == "withheld" and sentence(verdict).startswith("no calibrated verdict: ")
     said = interval(found.improvement.lower, found.improvement.upper)
     assert f"By the model alone the difference is {said}, modelled: not a guarantee." in reason(verdict)
+    beyond = report.model_copy(
+        update={"verdict": verdict, "evaluation": evaluation(calibrated=False, outside="Hold out fewer.")}
+    )
+    assert next_card(beyond, verdict).lines and "Hold out fewer." in next_card(beyond, verdict).words
     against = decided(evaluation(calibrated=False, placebo=9.0), report.dataset, 1.0)
     assert sentence(against) == "no verdict: the estimate is withheld" and "By the model alone" not in reason(against)
 
