@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from flows.config.home import CardLike, Home, card_at
-from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.facts.promise import Dump
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
@@ -93,6 +94,8 @@ def register_job(
     refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
     ledger = open_ledger(home.ledger_of(card), create=True)
     refuse_old_ledger(card.name, ledger, home.store)
+    if not ledger.entries(card.name):
+        _refuse_unnamed_steps(card)
     entry = ledger.register(card, amend=amend)
     if (look := draft_of(card, ledger.inspections(card.name))) is not None:
         ledger.note(card.name, "INSPECT", look)
@@ -112,6 +115,22 @@ def register_job(
         "domain_hash": card.domain_hash(),
         "public_key": key.public,
     }
+
+
+def _refuse_unnamed_steps(card: AnyCard) -> None:
+    """Refuse a wide range of rewards whose lattice nobody declared: all between its two ends would count as the lower.
+
+    Raises CardError if so.
+    """
+    if not isinstance(card, Card):
+        return
+    reward, (low, high) = card.reward, card.reward.range
+    if reward.kind == "estimate" and high - low > 1 and "steps" not in reward.model_fields_set:
+        raise CardError(
+            f"{card.name}: reward.steps is not declared, so that every reward between {low:g} and {high:g} would count "
+            f"as {low:g}: rewards are rounded down to a lattice. Write how many steps the range has, such as "
+            f"steps = {math.ceil(high - low)}; steps = 1 if no reward lies between its ends"
+        )
 
 
 def _register_recipe(recipe: str, lineage: str, ledger: Ledger, home: Home) -> None:

@@ -314,13 +314,11 @@ def main(wanted: str | None, most: int | None) -> int:
     return int(any(row["broken"] for row in rows if row["taken out"] == ALL))
 
 
-def verbs_table(name: str) -> str:
-    """What each verb was put through, as Markdown."""
-    lines = ["| verb | syncs | states | laid down | violations |", "|---|---|---|---|---|"]
-    told = [r for r in read(name) if r["taken out"] == ALL]
-    lines += [f"| {r['verb']} | {r['syncs']} | {r['states']} | {r['laid down']} | {r['broken']} |" for r in told]
-    whole = [sum(int(r[k]) for r in told) for k in ("syncs", "states", "laid down", "broken")]
-    return "\n".join([*lines, "| **all** | " + " | ".join(map(str, whole)) + " |"])
+def verbs_line(name: str) -> str:
+    """How many states of how many verbs were laid down with all syncs in place, and how many broke a promise."""
+    whole = [r for r in read(name) if r["taken out"] == ALL]
+    states, laid, broken = (sum(int(r[column]) for r in whole) for column in ("states", "laid down", "broken"))
+    return f"{len(whole)} verbs: {laid} of {states} states laid down, {broken} violations."
 
 
 def syncs_line(name: str) -> str:

@@ -193,3 +193,14 @@ def test_retry_lets_lost_draws_be_tried_again_and_everybody_reads_it(office):
     assert done.exit_code == 0 and json.loads(done.stdout) == {"dataset": "shop", "entry": 7}
     _, shown = reticent(root, "show")
     assert [e["entry"] for e in shown["datasets"][0]["retries"]] == [7] and shown["datasets"][0]["spent_rho"] == 1
+
+
+def test_a_wide_range_of_rewards_says_how_many_steps_it_has(tmp_path):
+    card = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db") / "card.toml"
+    written, register = card.read_text(), ("--home", str(tmp_path / "home"), "register", str(card))
+    card.write_text(written.replace("steps = 2\n", ""))
+    refused = invoke(*register).exception
+    assert isinstance(refused, CardError)
+    assert "would count as 0" in str(refused) and "steps = 2" in str(refused)
+    card.write_text(written.replace("range = [0.0, 2.0]\nsteps = 2\n", "range = [0.0, 1.0]\n"))
+    assert invoke(*register).exit_code == 0
