@@ -68,7 +68,7 @@ LINEAR = Family(
     "once_more",
     "other",
     (pipeline.learners.linear_request, "tally"),
-    (pipeline.learners.linear_request, "drawn"),
+    (pipeline.learners.linear_request, "draw_linear"),
 )
 LQ = Family(
     lq_shop.lay_out_plant,
