@@ -19,6 +19,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.worlds.simulated_logs import sample_people
+from pipeline.worlds.surrogate import Logged
 from tests.campaigns.one_step_worlds import WORLDS
 from tests.campaigns.resumed import resumed
 from tests.campaigns.rows import read, write
@@ -52,7 +53,7 @@ def counted(logged, n, rho, preset, seed):
     card, task = logged.card, task_of(logged.card)
     cells = task.horizon * task.allowed.size
     c = constants(preset, cells, 0.1, pooled=True)
-    trial = logged.Logged(card, task, logged.mdp, logged.practice, count_sum(card, Ask(rho)).mechanisms, c)
+    trial = Logged(card, task, logged.mdp, logged.practice, count_sum(card, Ask(rho)).mechanisms, c)
     counts = trial.counts(n, np.random.default_rng(seed))
     return trial.plan(counts, SeededNoise(seed + 1), np.random.default_rng(seed + 2)).policy
 

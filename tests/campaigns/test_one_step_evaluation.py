@@ -1,8 +1,9 @@
-"""The campaign of one-step evaluations goes on where it was stopped."""
+"""Campaigns of one-step policies: one goes on where it was stopped, and the other measures what it lists."""
 
 from __future__ import annotations
 
 from tests.campaigns import one_step_evaluation as campaign
+from tests.campaigns import one_step_figures as figures
 
 
 def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path, monkeypatch):
@@ -18,3 +19,9 @@ def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path, monkeypatch)
     campaign.add(["short", "bare"])
     assert sorted((tmp_path / "rows.csv").read_text().splitlines()) == sorted(whole.splitlines())
     assert all(float(r["truth"]) <= float(r["practice"]) for r in campaign.made() if r["policy"] == "level")
+
+
+def test_figures_are_of_every_agent_and_budget(monkeypatch):
+    monkeypatch.setattr(figures, "CELLS", {"lake": [(500, (1.0,))]})
+    agents = ("one-step", "apvi practical", "apvi tail")
+    assert list(figures.log("lake", 500, 8000)) == [f"{rho}, {agent}" for rho in ("", "1") for agent in agents]
