@@ -1,7 +1,7 @@
 """Processor seconds of whole commands, imports included: ``python -P -m tests.benchmarks.start_up [ROUNDS]``.
 
-Every line is a fresh process, the anchor (an interpreter that imports numpy and polars) among them; medians, and the
-spread of all rounds.  A log of one's own has 3,000 people, ten steps, twelve states and four actions; its card is what
+Every line is a fresh process, the anchor (an interpreter that imports numpy and polars) among them; medians of
+all rounds.  A log of one's own has 3,000 people, ten steps, twelve states and four actions; its card is what
 ``draft`` proposes.
 """
 
@@ -75,11 +75,11 @@ def main(rounds: int = 5) -> None:
             lay_out(folder := Path(place))
             for name, command in COMMANDS:
                 found[name].append(processor_seconds([part.format(home=folder / "home") for part in command]))
-    print(markdown(["command", "CPU s", "least", "most", "x anchor"]))
+    print(markdown(["verb", "CPU s", "x anchor"]))
     anchor = statistics.median(found[COMMANDS[0][0]])
     for name, times in found.items():
         middle = statistics.median(times)
-        print(markdown_row([name, *(f"{s:.2f}" for s in (middle, min(times), max(times))), f"{middle / anchor:.1f}"]))
+        print(markdown_row([name, f"{middle:.2f}", f"{middle / anchor:.1f}"]))
 
 
 if __name__ == "__main__":

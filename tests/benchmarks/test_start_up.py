@@ -11,4 +11,4 @@ from tests.campaigns.rows import as_rows
 @pytest.mark.slow
 def test_every_command_runs_and_has_a_row(capsys):
     main(1)
-    assert [row["command"] for row in as_rows(capsys.readouterr().out)] == [name for name, _ in COMMANDS]
+    assert [row["verb"] for row in as_rows(capsys.readouterr().out)] == [name for name, _ in COMMANDS]
