@@ -93,6 +93,8 @@ def picture(rows: list[dict[str, str]]) -> str:
         {
             "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
             "background": "#ffffff",
+            # the legend is drawn wider than its words were measured
+            "padding": {"left": 5, "top": 5, "right": 30, "bottom": 5},
             "config": {"view": {"stroke": None}, "legend": {"title": None, "symbolType": "stroke"}},
             "resolve": {"scale": {"color": "independent"}},
             "vconcat": [{"width": 560, "height": height, "layer": layers} for height, layers in strips],
@@ -118,7 +120,7 @@ def _spent(nights: list[dict[str, Any]], x: dict[str, Any]) -> dict[str, Any]:
 
 
 def _runs(runs: list[dict[str, Any]], x: dict[str, Any]) -> dict[str, Any]:
-    y = {"field": "run", "type": "nominal", "title": "tonight's run", "sort": [*_OUTCOMES]}
+    y = {"field": "run", "type": "nominal", "title": None, "sort": [*_OUTCOMES]}
     colours = {"domain": [*_OUTCOMES], "range": [*_OUTCOMES.values()]}
     run = {"field": "run", "type": "nominal", "scale": colours, "legend": None}
     return {
