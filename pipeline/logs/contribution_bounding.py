@@ -44,6 +44,8 @@ _NOTE = b"delivered"
 # from this value on a float stands for several integers
 _EXACT = {"Float16": 2.0**11, "Float32": 2.0**24}
 _EXACT_DOUBLE = 2.0**53
+# whatever has none of this has the canonical form: a blank, a plus sign, other than ASCII, or ".0" at its end
+_ODD = r"[^!-*,-~]|\.0$"
 _LARGE = r"^-?(?:[0-9]{16,}\.0|[0-9](?:\.[0-9]+)?[eE]\+[0-9]{2,3})$"
 
 
@@ -91,8 +93,8 @@ def respell(users: pl.Series) -> tuple[pl.Series, pl.Series]:
     # rows of one person mostly stand together, and most ids have the canonical form already
     first = _begins(users)
     stretches, exact = users.filter(first), pl.when(~_inexact(pl.first())).then(canonical(pl.first()))
-    distinct = stretches.unique().to_frame()
-    if not distinct.select(exact.ne_missing(pl.first())).to_series().any():
+    odd = stretches.filter(stretches.str.contains(_ODD)).unique().to_frame()
+    if not odd.select(exact.ne_missing(pl.first())).to_series().any():
         return users, pl.Series(DELIVERED, [None], dtype=pl.Null).new_from_index(0, len(users))
     respelt = stretches.to_frame().select(exact).to_series().gather(first.cum_sum() - 1)
     return respelt, users.set(respelt.eq_missing(users), None).alias(DELIVERED)

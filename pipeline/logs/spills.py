@@ -219,8 +219,10 @@ def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int | 
     people = stretches.drop_nulls().unique(maintain_order=True)
     hashes = keyed_hash(people[USER].cast(pl.String), salt) if partitions > 1 else pl.lit(0, dtype=pl.UInt64)
     home = pl.when(~null_user(pl.col(USER))).then(hashes % partitions).cast(pl.Int16).alias("home")
-    home_of_stretch = stretches.join(people.with_columns(home), on=USER, how="left", maintain_order="left")["home"]
-    home = home_of_stretch.gather(first.cum_sum() - 1)
+    homes = people.with_columns(home)
+    if len(people) < len(stretches):
+        homes = stretches.join(homes, on=USER, how="left", maintain_order="left")
+    home = homes["home"].gather(first.cum_sum() - 1)
     if partitions == 1 and not home.null_count():
         return [(0, frame)] if len(frame) else []
     with_home = frame.with_columns(home.alias("home"))

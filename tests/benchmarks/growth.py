@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,8 +194,8 @@ GROWTHS = (
 )
 
 
-def measure(growth: Growth, rounds: int) -> list[float]:
-    """Least processor seconds of each size."""
+def measure(growth: Growth, rounds: int) -> Iterator[list[float]]:
+    """After each round: the least processor seconds of each size so far."""
     with tempfile.TemporaryDirectory() as place:
         works = [growth.prepare(Path(place) / str(size), size) for size in growth.sizes]
         for work in works:
@@ -206,7 +206,7 @@ def measure(growth: Growth, rounds: int) -> list[float]:
                 began = time.process_time()
                 work()
                 least[i] = min(least[i], time.process_time() - began)
-    return least
+            yield least.copy()
 
 
 def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
@@ -218,7 +218,7 @@ def main(rounds: int = 5) -> None:
     """Print a line a growth."""
     print(markdown(["work", "in", "sizes", "CPU ms each", "exponent", "at most"]))
     for growth in GROWTHS:
-        seconds = measure(growth, rounds)
+        *_, seconds = measure(growth, rounds)
         sizes = ", ".join(f"{size:,}" for size in growth.sizes)
         times = ", ".join(f"{1000 * s:.1f}" for s in seconds)
         found = f"{exponent(growth.sizes, seconds):.2f}"

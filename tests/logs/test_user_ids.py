@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from pipeline.logs import ingest as room
 from pipeline.logs import sources
+from pipeline.logs.contribution_bounding import respell
 from reticent import LogError, Store
 
 from .conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine
@@ -22,6 +25,10 @@ from .test_wide import read as read_wide
 IDS = [7, 12, 2**53 - 1, -3]
 ROWS = pl.DataFrame(
     [(i, e, t, "xy"[t], 0, 0.5) for i in IDS for e in (0, 1) for t in (0, 1)], schema=list(HEAD), orient="row"
+)
+WHOLE, SEVERAL = (
+    re.compile(r"^(-?[0-9]+)\.0\Z"),
+    re.compile(r"^-?(?:[0-9]{16,}\.0|[0-9](?:\.[0-9]+)?[eE]\+[0-9]{2,3})\Z"),
 )
 NOBODYS = ROWS[0].with_columns(user=pl.lit(None, dtype=pl.Int64))
 
@@ -53,6 +60,22 @@ AS = {
     "text": pl.String(),
     "categories": pl.Categorical(),
 }
+
+
+def test_every_character_of_an_id_means_what_the_form_says():
+    marks = [chr(i) for i in (*range(1, 0x250), 0x301, 0x2003, 0x212B, 0xFF17)]
+    texts = [t for c in marks for t in (c + "a", "a" + c, "a" + c + "b", c, "1" + c + "0", "1e" + c + "16", c + "7.0")]
+    texts += ["", "7.00", "-7.0", "1234567890123456.0", "9.007199254740993e+15", "1E+300", "1e16", "7.0.0", "x.0"]
+    exact = [s.strip("\t\n\v\f\r \x85\xa0\u2003") for s in texts]
+    several = [bool(SEVERAL.match(s)) and abs(float(s)) >= 2**53 for s in exact]
+    formed = [WHOLE.sub(r"\1", unicodedata.normalize("NFC", s)) for s in exact]
+    users, delivered = respell(pl.Series("raw_user", texts))
+    wanted = [None if many else form for many, form in zip(several, formed, strict=True)]
+    assert users.to_list() == wanted
+    assert delivered.to_list() == [None if t == w else t for t, w in zip(texts, wanted, strict=True)]
+    # without others, too: the shortcut for ids that need no change sees each that needs one
+    alone = {t: respell(pl.Series("raw_user", [t]))[0][0] for t, w in zip(texts, wanted, strict=True) if t != w}
+    assert alone == {t: w for t, w in zip(texts, wanted, strict=True) if t != w}
 
 
 @pytest.mark.parametrize("kind", AS)
