@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 # last bits of products of matrices differ between processors: expected values are those of one kernel
 if platform.machine() in ("x86_64", "AMD64"):
     os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
+# frames and matrices of tests are small: two threads take longer over them than one; .ci/run gives some parts four
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # in memory, where there is enough: half of the time of what writes ledgers and stores is waiting for a disk
 if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
@@ -87,7 +90,7 @@ def made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", verbs)
         patch.setattr(typer.testing, "_get_command", verbs)
-        patch.setattr(budget, "_log_delta", cache(budget._log_delta))
+        patch.setattr(budget, "_log_delta", lru_cache(None, typed=True)(budget._log_delta))
         patch.setattr(vl_convert, "vegalite_to_svg", lambda chart: drawn(json.dumps(chart)))
         patch.setattr("os.sched_getaffinity", lambda pid: {0})
         yield

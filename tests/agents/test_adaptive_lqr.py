@@ -29,6 +29,7 @@ def test_it_learns_three_states_two_controls_and_unstable_plants(kind):
     assert regret(plant(*kind, 0), SPREAD, 0) < 0.85
 
 
+@pytest.mark.slow
 def test_on_the_papers_plants_it_is_far_below_zero():
     # of 20 runs: .2 to .4
     params = (("instance", 1), ("seed", 31))
@@ -91,6 +92,7 @@ def test_a_belief_draws_what_it_says_within_the_declared_norm():
 SLOW = (("A", ((0.88, 0.02), (0.0, 0.3))), ("B", ((0.08,), (0.05,))), ("horizon", 20), ("noise", 0.02))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "budget", "most"),
     [("adaptive-lqr", (), 0.4), ("private-adaptive-lqr", (1.0, 1e-5, "tight"), 0.9)],

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import pytest
+
 from pipeline.agents.adaptive_lqr import AdaptiveConstants
 from tests.agents import lq_plants as plants
 from tests.agents.lq_plants import SPREAD, plant, regret
 
 
+@pytest.mark.slow
 def test_a_ball_that_is_far_too_small_costs_less_than_doing_nothing_because_the_release_shows_it(monkeypatch):
     made, small = plant(3, 2, 1.1, 0), {"quantile": 0.05}
     monkeypatch.setattr(plants, "AdaptiveConstants", partial(AdaptiveConstants, **small))

@@ -118,6 +118,7 @@ def test_models_are_optimistic_gains_bounded_and_nothing_is_played_before_a_zero
     assert all(loss > -1e-12 for loss in played.losses)
 
 
+@pytest.mark.slow
 def test_it_learns_and_certainty_equivalence_never_tries_a_control():
     world, ends = lq_instance(1), batch_ends(20_000, 1.5)
     learner = play(world, baseline(world, ends), ends)

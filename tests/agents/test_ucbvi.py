@@ -210,6 +210,7 @@ def episode_by_episode(policies, sizes, seen):
     return policies[-1]
 
 
+@pytest.mark.slow
 def test_counts_drawn_at_once_have_the_law_of_episodes_played_one_by_one():
     rng, runs, size = np.random.default_rng(0), 300, 60
     policy = rng.integers(0, 2, (4, 3))

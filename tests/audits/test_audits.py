@@ -48,9 +48,12 @@ from tests.audits.mutants import MECHANISMS
 from tests.audits.offline_twins import WHOLE, features, lq_moments
 from tests.flows.shop import lay_out
 
+# attacks of seconds each
+LONG = ("interactive", "mixture", "moments of", "nightly Toeplitz", "online counts, square-root", "shuffled")
+
 
 def _few(name: str, twin: str) -> bool:
-    return not name.startswith(("interactive", "one-shot")) and MECHANISMS[name][1][twin].draws <= 3000
+    return not name.startswith((*LONG, "one-shot")) and MECHANISMS[name][1][twin].draws <= 3000
 
 
 @cache
@@ -75,7 +78,7 @@ def test_the_pair_is_as_far_apart_as_claimed_and_no_further(name):
 _DRAWS = {name: 4000 for name in NAMES if "Laplace" in name} | {"shuffled messages": 8000}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n.startswith(LONG) else ()) for n in NAMES])
 def test_a_shipped_mechanism_is_not_flagged_and_the_attack_is_not_blind(name):
     v = attack(shipped(name), FastOsNoise(), _DRAWS.get(name, 1500))
     assert not v.violates and v.ratio > 0.3, v
@@ -351,6 +354,7 @@ def test_the_rows_of_a_nightly_recipe_are_attacked(tmp_path, kind):
     assert 0.99 < found["whole_plan"]["rho"] <= found["whole_plan"]["claimed_rho"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_the_whole_linear_plan_costs_no_more_than_it_claims_and_one_that_does_is_flagged(tmp_path, monkeypatch, broken):
     """Two steps are attacked; a budget that is divided by two steps, however many there are, shows in the sum alone."""

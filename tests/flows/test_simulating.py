@@ -25,7 +25,10 @@ SHELF = Path(__file__).resolve().parents[2] / "datasets"
         ("riverswim", LogOptions(behaviour="right-0.8", episodes=300), 3.397264, 0.644557),
         ("riverswim_inhomogeneous", LogOptions(episodes=300, params=("states=5",)), 0.494385, 0.022697),
         ("random", LogOptions(episodes=300, params=("reward=last", "states=4", "horizon=5")), None, None),
-        ("icu_sepsis", LogOptions(episodes=300, bins="8", behaviour="clinician", horizon=10), 0.6364, 0.5292),
+        pytest.param(
+            *("icu_sepsis", LogOptions(episodes=300, bins="8", behaviour="clinician", horizon=10), 0.6364, 0.5292),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_simulated_lineage_runs_at_once_and_its_report_tells_the_truth(

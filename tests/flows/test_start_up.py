@@ -74,6 +74,7 @@ def seen(tmp_path_factory) -> dict[str, set[str]]:
     return {name: loaded(folder, verb) for name, verb in day.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["--help", "register", "ingest", "ledger"])
 def test_a_verb_loads_the_modules_that_it_runs(seen, verb):
     found = of_the_house(seen[verb])

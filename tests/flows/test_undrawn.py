@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from flows.server.serving import server_settings
 from reports.page import NOT_DRAWN
 from tests.flows.shop import lay_out
@@ -45,6 +47,7 @@ def test_a_run_whose_pictures_cannot_be_drawn_is_published_without_them_and_veri
     assert reticent("ledger", "verify", run, "--card", shop / "card.toml", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 def test_our_own_server_carries_out_no_automations(monkeypatch, tmp_path):
     """They can send requests to any address: read by Prefect's own settings, as its services do."""
     from prefect.server.events.services.actions import Actions

@@ -11,13 +11,17 @@ from tests.goldens.content import differences
 from tests.goldens.places import expected
 from tests.goldens.shelf import NIGHTS
 
+PLANNED_LONG = ("private-linopt-vi", "private-linopt-po", "ldp-ucrl-vtr", "private-ofu-rl")
+
 
 def same(name: str, key: str, found: Any) -> None:
     wrong = list(differences(expected(name)[key], found))
     assert not wrong, f"{len(wrong)} differ, among them:\n" + "\n".join(wrong[:20])
 
 
-@pytest.mark.parametrize("card", numbers.SHIPPED)
+@pytest.mark.parametrize(
+    "card", [pytest.param(c, marks=pytest.mark.slow if c == "icu_sepsis" else ()) for c in numbers.SHIPPED]
+)
 def test_shipped_recipes(tmp_path, card):
     same("shipped", card, numbers.shipped(card, tmp_path))
 
@@ -42,7 +46,9 @@ def test_nights_of_a_counter(tmp_path, kind):
     same("nights", kind, numbers.nights(kind, tmp_path))
 
 
-@pytest.mark.parametrize("agent", numbers.ONLINE)
+@pytest.mark.parametrize(
+    "agent", [pytest.param(a, marks=pytest.mark.slow if a in PLANNED_LONG else ()) for a in numbers.ONLINE]
+)
 def test_regret_of_online_agents(tmp_path, agent):
     same("online", agent, numbers.online(agent, tmp_path))
 

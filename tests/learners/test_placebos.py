@@ -20,7 +20,10 @@ SIZES = {
     "alike": 1.0,
 }
 TRAIT = {**SIZES, "alike": 1.0, "ending": 0.0, "trait": (2, 2), "on_choice": (1.5, 1.5)}
-AGENTS = [("dp-one-step", "per_step"), ("dp-apvi", "per_step"), ("dp-vapvi", "per_step")]
+AGENTS = [
+    ("dp-one-step", "per_step"),
+    *(pytest.param(agent, "per_step", marks=pytest.mark.slow) for agent in ("dp-apvi", "dp-vapvi")),
+]
 
 
 def told(twist, agent, dynamics, seed, rho=1.0):
@@ -56,9 +59,8 @@ def test_a_trait_that_moves_the_course_shows_in_what_was_lost(agent, dynamics):
     assert np.median(np.abs(seen)) > 4
 
 
-@pytest.mark.parametrize(
-    ("agent", "dynamics", "rho", "people"), [(*agent, 0.03, 30_000) for agent in AGENTS] + [(*AGENTS[0], 1.0, 10_000)]
-)
+@pytest.mark.parametrize(("agent", "dynamics"), AGENTS)
+@pytest.mark.parametrize(("rho", "people"), [pytest.param(0.03, 30_000, marks=pytest.mark.slow), (1.0, 10_000)])
 def test_where_nothing_is_hidden_both_are_centred(agent, dynamics, rho, people):
     """At small rho too: what is uncertain of practice moves neither."""
     open_ = {**SIZES, "people": (people, people), "effect": (0.15, 0.3), "push": (0.5, 1.0)}

@@ -40,6 +40,8 @@ from .conftest import make_card
 from .test_aggregate import capped_card, people, same, snapshot
 from .test_summing import opened, sums
 
+pytestmark = pytest.mark.slow
+
 PARTS = 6
 LABEL, REWARD, USER = "kanarienvogel-4711", "31415.92653", "u-schwalbe-0815"
 
@@ -102,7 +104,6 @@ def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path)
         assert told[-1] == (90, 90)
 
 
-@pytest.mark.slow
 @pytest.mark.service
 def test_a_worker_killed_in_the_middle_changes_no_integer(tmp_path: Path, folder: Path) -> None:
     """And its group is summed by the other, once."""
@@ -188,7 +189,6 @@ def test_a_task_that_raised_would_be_caught(cluster: Cluster, folder: Path, monk
     assert USER in cluster.logs()
 
 
-@pytest.mark.slow
 @pytest.mark.service
 def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tmp_path: Path) -> None:
     shop, home = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db"), Home(tmp_path / "home")

@@ -169,6 +169,7 @@ class Dying(OnProcesses):
             yield (task.task if isinstance(task, Mortal) else task), result
 
 
+@pytest.mark.slow
 def test_killed_processes_change_no_byte_and_those_that_die_again_end_the_ingest(tmp_path: Path) -> None:
     card, died = write_tables(tmp_path), tmp_path / "died"
     with Dying({"log-b.csv": died}) as dying:

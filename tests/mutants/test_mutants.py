@@ -51,6 +51,7 @@ def test_a_sample_is_noticed():
     assert not [line for line in outcomes if line.startswith(("broken test", "out of date"))], run.stdout
 
 
+@pytest.mark.slow
 def test_an_edit_is_what_runs_and_its_absence_is_noticed():
     """The runner itself: an edit that breaks the lattice is killed, one of a space survives.
 

@@ -224,7 +224,12 @@ def same(one: Any, other: Any) -> bool:
 
 
 # the machine does not know the law of its noise: Laplace's dies in the tests of draws below
-DEATHS = [(name, death) for name in CALLERS if name != "pure" for death in ("raised", "killed")]
+DEATHS = [
+    pytest.param(name, death, marks=pytest.mark.slow if death == "killed" else ())
+    for name in CALLERS
+    if name != "pure"
+    for death in ("raised", "killed")
+]
 
 
 def places(alive: list[str], *, everywhere: bool) -> list[int]:
