@@ -62,7 +62,7 @@ def line_by_line(told: list[bytes], columns: list[str], lists: frozenset[str]) -
         if not line.removesuffix(b"\r"):
             continue
         try:
-            text = line.decode()
+            text = line.decode().lstrip("\ufeff")
         except UnicodeDecodeError:
             bad.append(number)
             continue

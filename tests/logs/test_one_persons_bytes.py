@@ -251,8 +251,10 @@ def alone(read: Callable[[bytes], list[Batch]], records: list[bytes]) -> tuple[l
     return rows, [row for batch in batches for row in batch.malformed.rows()]
 
 
+MARK = b"\xef\xbb\xbf"
 ODD_LINE = st.one_of(
     st.sampled_from([b"u,1", b'"u","1"', b'u,"1', b'"a,b",2', b'u"x,1', b"u,1,2", b"", b"\r", b'"a""b",1', b"u,\xff"]),
+    st.sampled_from([MARK + b"u,1", MARK + b'{"a":1}', MARK, MARK + MARK + b"u,1", b"u," + MARK, MARK + b'"u",1']),
     st.sampled_from([b'{"a":1,"b":"x"}', b'{"a":"\\u00e9"}', b"{}", b'{"a":1,"a":2}', b'{"a":[1]}', b'{"a":"\xff"}']),
     st.lists(st.sampled_from([b"u", b",", b'"', b"\r", b"\xc3", b"\xa9", b"\0", b"{", b"}", b":", b"1"])).map(b"".join),
 )
@@ -274,6 +276,27 @@ def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str)
     each = [alone(read, [line + b"\n"]) for line in told]
     assert rows == [(n + i, row) for i, (some, _) in enumerate(each) for n, row in some]
     assert lost == [(n + i, text) for i, (_, some) in enumerate(each) for n, text in some]
+
+
+@pytest.mark.parametrize("form", FORMATS[:2], ids=lambda form: form.name)
+@pytest.mark.parametrize("most", [32, 60, 1 << 24])
+def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(
+    form: Format, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files were joined, a mark stands before a line: who stood before it once decided whose row it is."""
+    monkeypatch.setattr(lines, "BLOCK_BYTES", most)
+
+    def read(first: bytes) -> list[tuple[Any, ...]]:
+        def write(odd: list[Row]) -> bytes:
+            head, *told = form.write(odd).split(b"\n")
+            told = told if form.name == "log.csv" else [head, *told]
+            marked = [MARK + line if b"anna" in line else line for line in told]
+            return b"\n".join([head, first, *marked] if form.name == "log.csv" else [first, *marked])
+
+        return taken(Format(form.name, write), [])
+
+    gone, present = b"", {"log.csv": b"odd,1,0,x,0,1", "log.ndjson": b'{"user": "odd"}'}[form.name]
+    assert read(gone) == read(present) == REST
 
 
 @settings(max_examples=40, deadline=None)
