@@ -323,7 +323,7 @@ def _plain(stored: pl.Series, dtype: pl.DataType, role: str, column: str, card: 
     source, kind, cell = card.source, role.partition("@")[0], _cell(stored, dtype)
     texts = (*_TEXTS, "action") if isinstance(card, Card) else _TEXTS
     # a number that only another file made text of is written as everybody writes it
-    as_text = stored.dtype.base_type() in (pl.String, pl.Categorical, pl.Enum)
+    as_text = dtype == pl.String and stored.dtype.base_type() in (pl.String, pl.Categorical, pl.Enum)
     if not as_text or kind in texts or (source.numbers, source.dates, source.units) == (None, None, None):
         return cell
     text = plain_cell(pl.first(), source.numbers, (source.units or {}).get(column))
