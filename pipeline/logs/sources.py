@@ -434,11 +434,19 @@ def _steps(stored: pl.DataType, wanted: pl.DataType) -> list[Callable[[pl.Series
     kind = cell_type(stored) or wanted
     if kind != stored:
         steps.append(lambda cell: cell.cast(kind))
+    if isinstance(stored, pl.Datetime):
+        steps.append(lambda cell: cell.to_frame().select(_short_time(pl.first())).to_series())
     if wanted == pl.String and kind in _MISSING:
         steps.append(partial(_without, _MISSING[kind]))
     if wanted != kind:
         steps.append(lambda cell: cell.cast(wanted))
     return steps
+
+
+def _short_time(text: pl.Expr) -> pl.Expr:
+    """Dates and times without zeros at their end: one more digit of another person's would give them to everybody."""
+    text = text.str.replace(r"(\.\d*?)0+($|[+-])", "$1$2").str.replace(r"\.($|[+-])", "$1")
+    return text.str.strip_suffix(" 00:00:00")
 
 
 def _without(missing: float | str, cell: pl.Series) -> pl.Series:

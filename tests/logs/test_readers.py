@@ -164,6 +164,19 @@ def test_the_type_that_anothers_cell_gives_a_column_says_nothing_of_mine(name: s
     assert bool(found[0]) == (name != "an infinite place")
 
 
+@pytest.mark.parametrize("kind", [pl.Date(), *(pl.Datetime(unit) for unit in ("ms", "us", "ns"))], ids=str)
+def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind: pl.DataType, tmp_path: Path) -> None:
+    """One time of day among dates, or one of nanoseconds, gives every cell of its column more digits."""
+    days = pl.Series("episode", [f"2026-01-0{d}" for d in range(1, 8)]).str.to_date()
+    mine = pl.DataFrame({"user": ["u"] * 7, "t": 0, "s": "x", "a": 0, "r": 1.0})
+    found = list[Any]()
+    for place, dtype in (("dates", pl.Date()), ("other", kind)):
+        (folder := tmp_path / place).mkdir()
+        mine.with_columns(days.cast(dtype)).write_parquet(folder / "log.parquet")
+        found += [table(folder, "log.parquet", unit={"episodes_per_user": 3}).rows()]
+    assert found[0] == found[1] and len(found[0]) == 3
+
+
 def test_a_file_that_two_patterns_name_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(TEXT, encoding="utf-8")
     assert len(table(tmp_path, "log.csv", "*.csv")) == 2
