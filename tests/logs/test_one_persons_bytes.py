@@ -311,6 +311,50 @@ def test_a_batch_of_rows_reads_as_each_row_alone(told: list[tuple[bytes | None, 
     assert batch.malformed.rows() == [row for one in each for row in one.malformed.rows()]
 
 
+LABELS = [b"x", b"y", None, b"z\xff"]
+
+
+def _nested(codes: list[int | None], labels: Any) -> list[Any]:
+    """Columns of dictionaries inside lists and structs; ``codes``: two for each row, null for an empty row."""
+    first, pairs = codes[::2], pa.array(codes, pa.int32())
+    nulls = pa.array([code is None for code in first])
+    inner = pa.DictionaryArray.from_arrays(pairs, labels)
+    ends = pa.array(range(0, len(codes) + 1, 2), pa.int32())
+    struct = pa.StructArray.from_arrays(
+        [pa.DictionaryArray.from_arrays(pa.array(first, pa.int32()), labels)], ["k"], mask=nulls
+    )
+    deep = pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays([inner], ["k"]), mask=nulls)
+    return [pa.ListArray.from_arrays(ends, inner, mask=nulls), struct, deep,
+            pa.FixedSizeListArray.from_arrays(inner, 2, mask=nulls)]  # fmt: skip
+
+
+@pytest.mark.parametrize("low", [0, 1, 2])
+def test_a_text_in_a_dictionary_inside_a_cell_takes_its_own_row_alone(low: int) -> None:
+    """Such a dictionary is that of all rows: they were a file that is not whole."""
+    rows = [(0, 1), (1, 3), (None, None), (2, 0), (3, 3), (1, 1)]
+    codes = [code for row in rows for code in row]
+    odd = [any(code is not None and LABELS[code] == b"z\xff" for code in row) for row in rows]
+    labels = pa.array(LABELS, pa.binary()).view(TEXT)
+    for column in _nested(codes, labels):
+        # of a struct the first code alone
+        bad = [row[0] == 3 for row in rows] if pa.types.is_struct(column.type) else odd
+        batch = framing.frame_rows(pa.record_batch([column], names=["a"]).slice(low), ["a"], 1)
+        assert batch.malformed["line"].to_list() == [i + 1 - low for i, is_bad in enumerate(bad) if is_bad and i >= low]
+        kept = [code if code is None or not bad[i // 2] else 0 for i, code in enumerate(codes)]
+        plain = _nested(kept, pa.array([b"x", b"y", None, b"z"], pa.binary()).view(TEXT))
+        same = next(one for one in plain if one.type == column.type)
+        wanted = [cell for i, cell in enumerate(same.to_pylist()) if i >= low and not bad[i]]
+        assert batch.frame["a"].to_list() == wanted
+
+
+def test_an_index_behind_a_dictionary_inside_a_cell_is_damage() -> None:
+    codes = _held(pa.int32(), [0, 7])
+    behind = pa.DictionaryArray.from_arrays(codes, pa.array(["x"]), safe=False)
+    column = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), behind)
+    with pytest.raises(pa.ArrowException):
+        framing.frame_rows(pa.record_batch([column], names=["a"]), ["a"], 1)
+
+
 def _held(kind: Any, cells: list[int]) -> Any:
     """Cells of a type as the bytes of these integers, whether it can hold them or not."""
     width = kind.bit_width // 8
