@@ -41,6 +41,8 @@ IDS = 1
 """Version of the canonical form; snapshots of older versions have 0, and hold ids as delivered."""
 
 _NOTE = b"delivered"
+# most texts of a person in the note, and most bytes of one: a file whose note is too long cannot be read
+_TEXTS, _TEXT_BYTES = 16, 1 << 10
 # from this value on a float stands for several integers
 _EXACT = {"Float16": 2.0**11, "Float32": 2.0**24}
 _EXACT_DOUBLE = 2.0**53
@@ -138,12 +140,14 @@ def in_two_spellings(raw: pl.DataFrame) -> pl.Series:
 
 
 def delivered_as(raw: pl.DataFrame, users: pl.Series) -> dict[bytes, str]:
-    """Note of a part file: delivered ids of its people that do not follow from the canonical ones."""
+    """Note of a part file: the first delivered ids of its people that do not follow from the canonical ones."""
     if DELIVERED not in raw.columns:
         return {}
     delivered = raw.filter(_begins(raw[DELIVERED])).select(pl.col(USER).cast(pl.String).alias("person"), DELIVERED)
     follows = [pl.col(DELIVERED).eq_missing(text) for text in spellings(pl.col("person"))]
-    odd = delivered.drop_nulls().filter(~pl.any_horizontal(follows)).unique(maintain_order=True)
+    short = pl.col(DELIVERED).str.len_bytes() <= _TEXT_BYTES
+    odd = delivered.drop_nulls().filter(short & ~pl.any_horizontal(follows)).unique(maintain_order=True)
+    odd = odd.filter(pl.int_range(pl.len()).over("person") < _TEXTS)
     if odd.is_empty():
         return {}
     kept_users = users.unique().to_frame("person").select(canonical(pl.col("person").cast(pl.String)))

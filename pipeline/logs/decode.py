@@ -17,7 +17,7 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,8 @@ from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant
 from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.store import OBSERVED
+
+_T = TypeVar("_T")
 
 NUMBERS = pl.List(pl.Float64)
 
@@ -193,9 +195,16 @@ def _number(role: str, dtypes: Dtypes) -> pl.Expr:
     return number_of(cell) if dtypes[role] == pl.String else cell.cast(pl.Float64, strict=False)
 
 
+def _either_form(labels: Mapping[str, _T]) -> dict[str, _T]:
+    """Labels, and each integer among them as the float that an empty cell of another row makes of it, and back."""
+    floats = {f"{label}.0": x for label, x in labels.items() if label.lstrip("-").isdecimal()}
+    return floats | {re.sub(_WHOLE, r"\1", label): x for label, x in labels.items()} | labels
+
+
 def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
-    """Index of a raw label; an integer written ``3.0`` is the label ``3`` unless ``3.0`` is declared itself."""
+    """Index of a raw label; ``3`` and ``3.0`` are one label unless both are declared."""
     index: dict[str, int] | dict[int, int]
+    table = _either_form(table)
     if dtypes[role] == pl.Int64:
         # as their text would be looked up, without writing it
         numbers = {int(label): i for label, i in table.items() if re.fullmatch(r"0|-?[1-9][0-9]*", label)}
@@ -206,8 +215,7 @@ def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
             places = pl.Series([index.get(n) for n in range(least, most + 1)], dtype=pl.Int32)
             return pl.lit(places).gather(cell.clip(least, most) - least)
     else:
-        floats = {f"{label}.0": i for label, i in table.items() if label.lstrip("-").isdecimal()}
-        cell, index = text_of(role, dtypes), floats | table
+        cell, index = text_of(role, dtypes), table
     return cell.replace_strict(index, default=None, return_dtype=pl.Int32) if index else pl.lit(None, dtype=pl.Int32)
 
 
@@ -711,9 +719,8 @@ def _named(cell: pl.Expr, column: str, labels: dict[str, dict[str, str]], card: 
     """Raw text -> the qualified label where the column has some; no other label of the key is meant then."""
     if column in labels:
         by_value = labels[column]
-        floats = {f"{value}.0": label for value, label in by_value.items() if value.lstrip("-").isdecimal()}
         ends = {end: end for end in card.domain.states.ends}
-        named = cell.replace_strict(floats | ends | by_value, default=_NO_LABEL, return_dtype=pl.String)
+        named = cell.replace_strict(_either_form(by_value) | ends | by_value, default=_NO_LABEL, return_dtype=pl.String)
         return pl.when(cell.is_not_null()).then(named)
     qualified = [label for by_value in labels.values() for label in by_value.values()]
     return pl.when(cell.is_in(qualified)).then(pl.lit(_NO_LABEL)).otherwise(cell)

@@ -22,9 +22,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from pipeline.arrays import Array, Bools, Integers
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, LqCard
 from pipeline.logs.aggregate import BATCH_ROWS, PARTS_TOGETHER, read_parts, successor
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, keyed_hash
@@ -37,10 +36,11 @@ from pipeline.statistics.linear_sums import Side, StepRows, Tallies
 from pipeline.statistics.lq import LqSums, SummedRows, Transitions
 
 
-def in_second_half(users: NDArray[Any], salt: str) -> Bools:
+def in_second_half(users: pl.Series, salt: str) -> pl.Series:
     """Whether each user belongs to D', by a keyed hash of the id alone, so that no person's rows affect another's."""
-    distinct, inverse = np.unique(users.astype(str), return_inverse=True)
-    return (keyed_hash(distinct.tolist(), salt).to_numpy() % 2 == 1)[inverse]
+    # no array of numpy: each of its texts would take the bytes of the longest
+    distinct = users.unique()
+    return users.replace_strict(distinct, keyed_hash(distinct.cast(pl.String), salt) % 2 == 1, return_dtype=pl.Boolean)
 
 
 def tally(
@@ -109,7 +109,7 @@ class TallySums:
         """Add the rows of part files, a batch in memory at a time."""
         for rows in read_parts(parts, self.card, _columns(self.card), BATCH_ROWS):
             if self.split:
-                second = pl.Series(in_second_half(rows["user_id"].to_numpy(), self.card.name))
+                second = in_second_half(rows["user_id"], self.card.name)
                 self.add_rows(sums, "D'", rows.filter(second))
                 self.add_rows(sums, "D", rows.filter(~second))
             else:
@@ -231,7 +231,7 @@ class ObservedRows:
         for rows in self._read() if by_step is None else by_step.get(h, []):
             of_step = rows.filter(pl.col("step") == h) if by_step is None else rows
             if side != "both" and len(of_step):
-                second = pl.Series(in_second_half(of_step["user_id"].to_numpy(), self.card.name))
+                second = in_second_half(of_step["user_id"], self.card.name)
                 of_step = of_step.filter(second if side == "D'" else ~second)
             for piece in of_step.iter_slices(piece_rows):
                 yield self._batch(piece, h)

@@ -323,7 +323,7 @@ def _plain(stored: pl.Series, dtype: pl.DataType, role: str, column: str, card: 
     source, kind, cell = card.source, role.partition("@")[0], _cell(stored, dtype)
     texts = (*_TEXTS, "action") if isinstance(card, Card) else _TEXTS
     # a number that only another file made text of is written as everybody writes it
-    as_text = stored.dtype.base_type() in (pl.String, pl.Categorical, pl.Enum)
+    as_text = dtype == pl.String and stored.dtype.base_type() in (pl.String, pl.Categorical, pl.Enum)
     if not as_text or kind in texts or (source.numbers, source.dates, source.units) == (None, None, None):
         return cell
     text = plain_cell(pl.first(), source.numbers, (source.units or {}).get(column))
@@ -434,11 +434,19 @@ def _steps(stored: pl.DataType, wanted: pl.DataType) -> list[Callable[[pl.Series
     kind = cell_type(stored) or wanted
     if kind != stored:
         steps.append(lambda cell: cell.cast(kind))
+    if isinstance(stored, pl.Datetime):
+        steps.append(lambda cell: cell.to_frame().select(_short_time(pl.first())).to_series())
     if wanted == pl.String and kind in _MISSING:
         steps.append(partial(_without, _MISSING[kind]))
     if wanted != kind:
         steps.append(lambda cell: cell.cast(wanted))
     return steps
+
+
+def _short_time(text: pl.Expr) -> pl.Expr:
+    """Dates and times without zeros at their end: one more digit of another person's would give them to everybody."""
+    text = text.str.replace(r"(\.\d*?)0+($|[+-])", "$1$2").str.replace(r"\.($|[+-])", "$1")
+    return text.str.strip_suffix(" 00:00:00")
 
 
 def _without(missing: float | str, cell: pl.Series) -> pl.Series:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import io
 import math
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -62,7 +63,7 @@ def line_by_line(told: list[bytes], columns: list[str], lists: frozenset[str]) -
         if not line.removesuffix(b"\r"):
             continue
         try:
-            text = line.decode()
+            text = line.decode().lstrip("\ufeff")
         except UnicodeDecodeError:
             bad.append(number)
             continue
@@ -169,6 +170,10 @@ def one_by_one(cell: pl.Series, wanted: pl.DataType) -> pl.Series:
     cell = readable_times(cell)
     if cell.dtype.is_nested():
         return cell.cast(NUMBERS)
+    if isinstance(cell.dtype, pl.Datetime):
+        texts = [None if x is None else re.split("([+-][0-9:]+)$", x) for x in cell.cast(pl.String)]
+        short = [x and "".join([x[0].rstrip("0").rstrip("."), *x[1:]]) for x in texts]
+        return pl.Series([x and x.removesuffix(" 00:00:00") for x in short], dtype=pl.String)
     cell = cell.cast(cell_type(cell.dtype) or wanted)
     if wanted == pl.String():
         return pl.Series([None if x is None or x == "" or x != x else pl.Series([x]).cast(pl.String)[0] for x in cell])

@@ -103,6 +103,21 @@ def test_flat_rows_in_any_table_format_are_the_same(tmp_path: Path) -> None:
         assert transitions(ingest(card_of(values, tmp_path), tmp_path / f"store-{name}")) == expected()
 
 
+@pytest.mark.parametrize("column", ["s", "s2"])
+@pytest.mark.parametrize("kind", [pl.Int64, pl.Float64])
+def test_a_column_of_states_that_another_made_text_cuts_nobodys_episodes(
+    column: str, kind: type[pl.DataType], tmp_path: Path
+) -> None:
+    """Where a row leads was no text as where the next one stands was: the ingest ended in an error."""
+    frame = pl.read_csv(write_flat(tmp_path))
+    odd = frame[:1].with_columns(pl.lit("odd").alias("patient"), pl.lit("somewhere").alias(column))
+    mine = frame.with_columns(pl.col("s2" if column == "s" else "s").cast(kind), pl.col(column).cast(pl.String))
+    pl.concat([mine, odd], how="vertical_relaxed").write_parquet(tmp_path / "log.parquet")
+    values = changed("Flat transitions", source={"files": ["log.parquet"]})
+    found = transitions(ingest(card_of(values, tmp_path), tmp_path / "home"))
+    assert [row for row in found if row in expected()] == expected()
+
+
 def test_a_table_that_has_episodes_itself_is_no_flat_one(tmp_path: Path) -> None:
     pl.read_csv(write_flat(tmp_path)).with_columns(episode=1).write_csv(tmp_path / "log.csv")
     with pytest.raises(LogError, match="has a column 'episode' of its own"):

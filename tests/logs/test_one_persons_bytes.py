@@ -251,8 +251,10 @@ def alone(read: Callable[[bytes], list[Batch]], records: list[bytes]) -> tuple[l
     return rows, [row for batch in batches for row in batch.malformed.rows()]
 
 
+MARK = b"\xef\xbb\xbf"
 ODD_LINE = st.one_of(
     st.sampled_from([b"u,1", b'"u","1"', b'u,"1', b'"a,b",2', b'u"x,1', b"u,1,2", b"", b"\r", b'"a""b",1', b"u,\xff"]),
+    st.sampled_from([MARK + b"u,1", MARK + b'{"a":1}', MARK, MARK + MARK + b"u,1", b"u," + MARK, MARK + b'"u",1']),
     st.sampled_from([b'{"a":1,"b":"x"}', b'{"a":"\\u00e9"}', b"{}", b'{"a":1,"a":2}', b'{"a":[1]}', b'{"a":"\xff"}']),
     st.lists(st.sampled_from([b"u", b",", b'"', b"\r", b"\xc3", b"\xa9", b"\0", b"{", b"}", b":", b"1"])).map(b"".join),
 )
@@ -276,6 +278,27 @@ def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str)
     assert lost == [(n + i, text) for i, (_, some) in enumerate(each) for n, text in some]
 
 
+@pytest.mark.parametrize("form", FORMATS[:2], ids=lambda form: form.name)
+@pytest.mark.parametrize("most", [32, 60, 1 << 24])
+def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(
+    form: Format, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files were joined, a mark stands before a line: who stood before it once decided whose row it is."""
+    monkeypatch.setattr(lines, "BLOCK_BYTES", most)
+
+    def read(first: bytes) -> list[tuple[Any, ...]]:
+        def write(odd: list[Row]) -> bytes:
+            head, *told = form.write(odd).split(b"\n")
+            told = told if form.name == "log.csv" else [head, *told]
+            marked = [MARK + line if b"anna" in line else line for line in told]
+            return b"\n".join([head, first, *marked] if form.name == "log.csv" else [first, *marked])
+
+        return taken(Format(form.name, write), [])
+
+    gone, present = b"", {"log.csv": b"odd,1,0,x,0,1", "log.ndjson": b'{"user": "odd"}'}[form.name]
+    assert read(gone) == read(present) == REST
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(CELL, st.lists(CELL, max_size=2)), max_size=6))
 def test_a_batch_of_rows_reads_as_each_row_alone(told: list[tuple[bytes | None, list[bytes | None]]]) -> None:
@@ -286,6 +309,50 @@ def test_a_batch_of_rows_reads_as_each_row_alone(told: list[tuple[bytes | None, 
     assert batch.frame.rows() == [row for one in each for row in one.frame.rows()]
     assert batch.lines.tolist() == [n for one in each for n in one.lines]
     assert batch.malformed.rows() == [row for one in each for row in one.malformed.rows()]
+
+
+LABELS = [b"x", b"y", None, b"z\xff"]
+
+
+def _nested(codes: list[int | None], labels: Any) -> list[Any]:
+    """Columns of dictionaries inside lists and structs; ``codes``: two for each row, null for an empty row."""
+    first, pairs = codes[::2], pa.array(codes, pa.int32())
+    nulls = pa.array([code is None for code in first])
+    inner = pa.DictionaryArray.from_arrays(pairs, labels)
+    ends = pa.array(range(0, len(codes) + 1, 2), pa.int32())
+    struct = pa.StructArray.from_arrays(
+        [pa.DictionaryArray.from_arrays(pa.array(first, pa.int32()), labels)], ["k"], mask=nulls
+    )
+    deep = pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays([inner], ["k"]), mask=nulls)
+    return [pa.ListArray.from_arrays(ends, inner, mask=nulls), struct, deep,
+            pa.FixedSizeListArray.from_arrays(inner, 2, mask=nulls)]  # fmt: skip
+
+
+@pytest.mark.parametrize("low", [0, 1, 2])
+def test_a_text_in_a_dictionary_inside_a_cell_takes_its_own_row_alone(low: int) -> None:
+    """Such a dictionary is that of all rows: they were a file that is not whole."""
+    rows = [(0, 1), (1, 3), (None, None), (2, 0), (3, 3), (1, 1)]
+    codes = [code for row in rows for code in row]
+    odd = [any(code is not None and LABELS[code] == b"z\xff" for code in row) for row in rows]
+    labels = pa.array(LABELS, pa.binary()).view(TEXT)
+    for column in _nested(codes, labels):
+        # of a struct the first code alone
+        bad = [row[0] == 3 for row in rows] if pa.types.is_struct(column.type) else odd
+        batch = framing.frame_rows(pa.record_batch([column], names=["a"]).slice(low), ["a"], 1)
+        assert batch.malformed["line"].to_list() == [i + 1 - low for i, is_bad in enumerate(bad) if is_bad and i >= low]
+        kept = [code if code is None or not bad[i // 2] else 0 for i, code in enumerate(codes)]
+        plain = _nested(kept, pa.array([b"x", b"y", None, b"z"], pa.binary()).view(TEXT))
+        same = next(one for one in plain if one.type == column.type)
+        wanted = [cell for i, cell in enumerate(same.to_pylist()) if i >= low and not bad[i]]
+        assert batch.frame["a"].to_list() == wanted
+
+
+def test_an_index_behind_a_dictionary_inside_a_cell_is_damage() -> None:
+    codes = _held(pa.int32(), [0, 7])
+    behind = pa.DictionaryArray.from_arrays(codes, pa.array(["x"]), safe=False)
+    column = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), behind)
+    with pytest.raises(pa.ArrowException):
+        framing.frame_rows(pa.record_batch([column], names=["a"]), ["a"], 1)
 
 
 def _held(kind: Any, cells: list[int]) -> Any:

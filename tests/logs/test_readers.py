@@ -74,6 +74,26 @@ def test_integers_that_became_floats_are_the_labels_they_were(tmp_path: Path) ->
     assert found.select("episode_id", "step", "action").rows() == [(1, 0, 0), (1, 1, 1)]
 
 
+@pytest.mark.parametrize("form", ["{}", "{}.0"])
+def test_the_empty_cell_of_another_row_takes_nobodys_labels(form: str, tmp_path: Path) -> None:
+    """It makes floats of a column of integers."""
+    labels = {"column": "a", "labels": [form.format(i) for i in range(2)]}
+    for kind in (pl.Int64, pl.Float64, pl.String):
+        (folder := tmp_path / str(kind)).mkdir()
+        FRAME.with_columns(pl.col("a").cast(kind)).write_parquet(folder / "log.parquet")
+        found = table(folder, "log.parquet", domain={"actions": labels})
+        assert found["action"].to_list() == [0, 1]
+
+
+def test_a_file_that_lacks_an_optional_column_takes_nobodys_numbers(tmp_path: Path) -> None:
+    """Cells of a file without the column were text, which the notation of a column of numbers does not have."""
+    FRAME.write_parquet(tmp_path / "a.parquet")
+    FRAME.drop("r").with_columns(user=8).write_parquet(tmp_path / "b.parquet")
+    notation = {"numbers": "1234,5", "optional": ["r"]}
+    found = table(tmp_path, "a.parquet", "b.parquet", source=notation, reward={"empty": 0.5})
+    assert found["reward"].to_list() == [1.0, 0.0, 0.5, 0.5]
+
+
 @pytest.mark.parametrize("word", ["1", "1.0"])
 def test_integers_that_became_floats_are_the_words_they_were(word: str, tmp_path: Path) -> None:
     for kind in (pl.Int64, pl.Float64, pl.String):
@@ -142,6 +162,19 @@ def test_the_type_that_anothers_cell_gives_a_column_says_nothing_of_mine(name: s
         found.append(canonical(ingest(made, folder / "home")).filter(pl.col("user_id") == "u").rows())
     assert found[0] == found[1]
     assert bool(found[0]) == (name != "an infinite place")
+
+
+@pytest.mark.parametrize("kind", [pl.Date(), *(pl.Datetime(unit) for unit in ("ms", "us", "ns"))], ids=str)
+def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind: pl.DataType, tmp_path: Path) -> None:
+    """One time of day among dates, or one of nanoseconds, gives every cell of its column more digits."""
+    days = pl.Series("episode", [f"2026-01-0{d}" for d in range(1, 8)]).str.to_date()
+    mine = pl.DataFrame({"user": ["u"] * 7, "t": 0, "s": "x", "a": 0, "r": 1.0})
+    found = list[Any]()
+    for place, dtype in (("dates", pl.Date()), ("other", kind)):
+        (folder := tmp_path / place).mkdir()
+        mine.with_columns(days.cast(dtype)).write_parquet(folder / "log.parquet")
+        found += [table(folder, "log.parquet", unit={"episodes_per_user": 3}).rows()]
+    assert found[0] == found[1] and len(found[0]) == 3
 
 
 def test_a_file_that_two_patterns_name_is_read_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import polars as pl
@@ -47,7 +48,7 @@ def test_everybody_and_the_halves_are_what_a_loop_counts(shop):
     card, snapshot = shop
     both = tally(snapshot, card, Q, ENDS, split=False)["both"]
     halves = tally(snapshot, card, Q, ENDS, split=True)
-    second = {u: bool(in_second_half(np.array([u]), card.name)[0]) for u in (f"c{i}" for i in range(150))}
+    second = {u: bool(in_second_half(pl.Series([u]), card.name)[0]) for u in (f"c{i}" for i in range(150))}
     wanted = {"D": lambda u: not second[u], "D'": lambda u: second[u]}
     for found, keep in [(both, lambda u: True), *((halves[k], wanted[k]) for k in wanted)]:
         n, r, first = plain(snapshot, keep)
@@ -75,6 +76,17 @@ def test_declared_rewards_are_taken_from_the_card_and_none_is_read(shop, tmp_pat
 
 
 def test_the_halves_are_fixed_by_the_id_alone():
-    ids = np.arange(50)
-    np.testing.assert_array_equal(in_second_half(ids, "s")[::-1], in_second_half(ids[::-1], "s"))
+    ids = pl.Series(range(50))
+    assert in_second_half(ids, "s").reverse().equals(in_second_half(ids.reverse(), "s"))
+    assert in_second_half(ids, "s").equals(in_second_half(ids.cast(pl.String), "s"))
     assert (in_second_half(ids, "s") != in_second_half(ids, "t")).any()
+
+
+def test_a_long_id_takes_no_memory_for_each_row_of_others():
+    """A row of one person with an id of 1 MiB once took a terabyte for a batch of others, after the charge."""
+    ids = pl.Series([*map(str, range(500)), "z" * 20_000])
+    tracemalloc.start()
+    halves = in_second_half(ids, "s")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 21 and halves[:500].equals(in_second_half(ids[:500], "s"))

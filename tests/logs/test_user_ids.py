@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs import ingest as room
@@ -60,6 +61,19 @@ AS = {
     "text": pl.String(),
     "categories": pl.Categorical(),
 }
+
+
+def test_one_persons_spellings_leave_the_part_file_readable(tmp_path):
+    """Blanks of a megabyte before an id, a hundred times over, once made a footer that no reader reads."""
+    rows = [(" " * k + "odd", k, 0, "x", 0, 0.5) for k in (*range(1, 300), 5000)]
+    others = ROWS.with_columns(pl.col("user").cast(pl.String))
+    odd = pl.DataFrame(rows, schema=others.schema, orient="row")
+    alone, beside = (taken(tmp_path / name, pl.concat([others, more]), "csv") for name, more in
+                     (("alone", odd.clear()), ("beside", odd)))  # fmt: skip
+    assert people(beside).filter(pl.col("user_id") != "odd").equals(people(alone))
+    notes = [(pq.read_schema(part).metadata or {}).get(b"delivered", b"[]") for part in beside.part_files]
+    texts = [text for note in notes for person, text in json.loads(note) if person == "odd"]
+    assert texts == [row[0] for row in rows[:16]] and beside.quarantined["two_spellings"] == 300
 
 
 def test_every_character_of_an_id_means_what_the_form_says():

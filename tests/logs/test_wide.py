@@ -133,9 +133,9 @@ def test_a_qualified_label_takes_the_values_of_its_column_and_no_others(tmp_path
     rows = "u,1,1,1,0,0,1,end\nv,1,2,2,0,0,1,1\nw,1,planet=1,3,b=0,5,1,2\nz,1,1,1.0,0,0,1,1.0\ny,1,1,end,0,,,\n"
     snapshot = read(tmp_path, "user,episode,ship,planet,a,b,r,last\n" + rows, **QUALIFIED)
     table = canonical(snapshot).select("user_id", "step", "state", "action", "next_state").rows()
-    one, two, red, _blue, other, end = range(6)
+    one, two, red, blue, other, end = range(6)
     assert table == [
-        ("u", 0, one, 0, red), ("u", 1, red, 1, end), ("v", 0, two, 0, other), ("v", 1, other, 1, one),
+        ("u", 0, one, 0, red), ("u", 1, red, 1, end), ("v", 0, two, 0, blue), ("v", 1, blue, 1, one),
         ("w", 0, other, 2, other), ("w", 1, other, 2, other),
         ("y", 0, one, 0, end),
         ("z", 0, one, 0, red), ("z", 1, red, 1, one),

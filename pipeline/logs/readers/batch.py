@@ -222,9 +222,9 @@ def _unknown(arrow: Any) -> bool:
 def frame_rows(batch: Any, columns: list[str], first: int, most: int = RECORD_BYTES) -> Batch:
     """Rows of a record batch, dictionaries decoded; the first one is row ``first`` of the file.
 
-    Raises ArrowInvalid if the batch is damaged: it would be read beyond its end.
+    Raises ArrowException if the batch is damaged: it would be read beyond its end.
     """
-    arrays = [batch.column(name) for name in columns]
+    arrays = [_without_inner_dictionaries(batch.column(name)) for name in columns]
     numbers, lost = lines_from(first, batch.num_rows), NO_LINES
     odd, long = find_odd_text(arrays), _too_long(arrays, most)
     if (bad := long | odd).any():
@@ -234,6 +234,39 @@ def frame_rows(batch: Any, columns: list[str], first: int, most: int = RECORD_BY
         arrays, numbers = [_filter(array, sound) for array in arrays], numbers[~bad]
     plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
     return Batch(pl.DataFrame(pa.RecordBatch.from_arrays(plain, names=columns)), numbers, lost)
+
+
+@cache
+def _holds_dictionary(kind: Any) -> bool:
+    """Whether lists or structs of this type hold dictionaries."""
+    inner = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    return any(pa.types.is_dictionary(part) or _holds_dictionary(part) for part in inner)
+
+
+def _without_inner_dictionaries(array: Any) -> Any:
+    """Decode dictionaries inside lists and structs: one text that is not UTF-8 would be in the dictionary of all rows.
+
+    Raises ArrowException if the array is damaged.
+    """
+    if not _holds_dictionary(array.type):
+        return array
+    array.validate()
+    if isinstance(array, pa.StructArray):
+        parts = [_decoded(array.field(i)) for i in range(array.type.num_fields)]
+        return pa.StructArray.from_arrays(parts, [part.name for part in array.type], mask=array.is_null())
+    values, nulls = _decoded(array.values), array.is_null()
+    if isinstance(array, pa.FixedSizeListArray):
+        size = array.type.list_size
+        return pa.FixedSizeListArray.from_arrays(values.slice(array.offset * size, len(array) * size), size, mask=nulls)
+    # offsets of a slice take no mask
+    return type(array).from_arrays(pa.array(array.offsets.to_numpy()), values, mask=nulls)
+
+
+def _decoded(array: Any) -> Any:
+    if not isinstance(array, pa.DictionaryArray):
+        return _without_inner_dictionaries(array)
+    # checks that every index is in the dictionary
+    return pa.DictionaryArray.from_arrays(array.indices, array.dictionary).dictionary_decode()
 
 
 def _filter(array: Any, mask: Any) -> Any:

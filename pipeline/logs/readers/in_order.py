@@ -19,7 +19,7 @@ import polars as pl
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
-from pipeline.logs.contribution_bounding import person_key
+from pipeline.logs.contribution_bounding import canonical, person_key
 from pipeline.logs.decode import read_flag
 from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.batch import (
@@ -77,11 +77,12 @@ class Cutter:
                 "here the order of the rows tells the episodes; mend the line"
             )
         user = pl.lit(0) if cut.user is None else person_key(pl.col(cut.user), batch.frame.schema[cut.user])
+        chain = [_comparable(*(batch.frame[column] for column in pair)) for pair in cut.chain]
         rows = batch.frame.select(
             user.alias("_user"),
             over.filter(~unread).alias("_over"),
-            *(pl.col(leads).alias(f"_leads{i}") for i, (leads, _) in enumerate(cut.chain)),
-            *(pl.col(stands).alias(f"_stands{i}") for i, (_, stands) in enumerate(cut.chain)),
+            *(leads.alias(f"_leads{i}") for i, (leads, _) in enumerate(chain)),
+            *(stands.alias(f"_stands{i}") for i, (_, stands) in enumerate(chain)),
         ).with_columns(_number=pl.lit(None, dtype=pl.Int64), _step=pl.lit(None, dtype=pl.Int64))
         carried_rows = 0 if self._last is None else len(self._last)
         rows = pl.concat([self._last, rows]) if self._last is not None else rows
@@ -106,6 +107,18 @@ class Cutter:
             flag = read_flag(readable_times(frame[column]))
             over, unread = over | flag["value"], unread | flag["unread"]
         return over, unread
+
+
+def _comparable(leads: pl.Series, stands: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Both columns as text if one of them is: another person's cell may make text of a column of numbers."""
+    if (leads.dtype == pl.String) == (stands.dtype == pl.String):
+        return leads, stands
+    texts = (
+        readable_times(column.fill_nan(None) if column.dtype.is_float() else column).cast(pl.String).to_frame()
+        for column in (leads, stands)
+    )
+    one, other = (text.select(canonical(pl.first())).to_series() for text in texts)
+    return one, other
 
 
 def _starts(pairs: int) -> pl.Expr:

@@ -42,6 +42,7 @@ from pipeline.logs.readers.batch import NO_LINES, RECORD_BYTES, Batch, Request, 
 
 BLOCK_BYTES = 1 << 24
 _BOM = b"\xef\xbb\xbf"
+_MARKS = re.compile(rb"^(?:\xef\xbb\xbf)+", re.MULTILINE)
 _NEWLINE, RETURN = b"\n\r"
 # bytes of an invalid line that the quarantine shows
 _SHOWN = 1000
@@ -111,11 +112,17 @@ def frame_lines(path: Path, *, header: bool = False) -> Iterator[Lines]:
 
 def frame_block(data: bytes, first: int) -> Lines:
     """Split a block that ends in a newline into lines; the first one has the number ``first``."""
-    block = Lines(data, np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE), lines_from(first, 0), NO_LINES)
-    starts, ends = block.starts, block.ends
+    ends = _newlines(data)
+    # with its marks: of a line that is too long only the beginning may be here
+    bad = np.diff(ends, prepend=-1) > RECORD_BYTES + 1
+    if _BOM in data:
+        # the parser would remove that of the first line, and which line is the first depends on other people's
+        data = _MARKS.sub(b"", data)
+        ends = _newlines(data)
+    block = Lines(data, ends, lines_from(first, 0), NO_LINES)
+    starts = block.starts
     length, numbers = ends - starts, lines_from(first, len(ends))
-    blank = (length == 0) | ((length == 1) & (block.raw[starts] == RETURN))
-    bad = length > RECORD_BYTES
+    blank = ~bad & ((length == 0) | ((length == 1) & (block.raw[starts] == RETURN)))
     if not is_text(data):
         bad |= [not is_text(data[low:high]) for low, high in zip(starts, ends, strict=True)]
     good = ~blank & ~bad
@@ -125,6 +132,10 @@ def frame_block(data: bytes, first: int) -> Lines:
     texts = [text.decode("utf-8", "backslashreplace").replace("\0", "\\x00").rstrip("\r\n") for text in shown]
     lost = pl.DataFrame({"line": numbers[bad], "text": texts}, schema=NO_LINES.schema)
     return Lines(block.bytes_of(good), np.cumsum(length[good] + 1) - 1, numbers[good], lost)
+
+
+def _newlines(data: bytes) -> Integers:
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE)
 
 
 def is_text(data: bytes) -> bool:
