@@ -125,6 +125,9 @@ class Verdict(Part):
         chance and noise make.
     returning
         Whether people may have several episodes, and count by the mean of theirs.
+    features
+        Whether the estimate rests on values that the declared features of observations describe: checks of what they
+        leave out look in few directions.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -134,6 +137,7 @@ class Verdict(Part):
     confounding: Confounding | None = None
     left_out: Number | None = None
     returning: bool = False
+    features: bool = False
 
     @property
     def above_zero(self) -> bool:
@@ -148,6 +152,7 @@ class Verdict(Part):
             return []
         open_ = None if self.confounding is None else self.confounding.condition
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
+        found += ["the declared features describe the values"] if self.features else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is None:
             return found
@@ -252,6 +257,7 @@ def decide(
         why += f" {_uncertified(evaluated, data.markov)}"
     verdict = {"answer": answer, "why": why, "improvement": improvement, "needed": needed, "confounding": confounding}
     conditions = {"left_out": _left_out(evaluated, data), "returning": data.episodes_per_user > 1}
+    conditions |= {"features": True} if evaluated.misfit is not None else {}
     return Verdict.model_validate(verdict | conditions)
 
 

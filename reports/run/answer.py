@@ -527,6 +527,10 @@ _CONDITION = {
 
 _LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
 _RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
+_FEATURES = (
+    "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
+    "misses what lies in none."
+)
 _COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
 
 
@@ -548,6 +552,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     if decided and verdict.confounding is not None:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
         words += [_COURSE] if verdict.confounding.course else []
+    words += [_FEATURES] if verdict.features and decided else []
     words += [_RETURNING] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
     return AnswerCard(name, answer, (*words, OPERATOR))
@@ -608,14 +613,26 @@ def _lifetime(report: Report) -> str:
     return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
 
 
+_BENT = (
+    "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
+    "features, or bins of the numbers as states, would show that."
+)
 # questions to those who know practice, by the verdict's condition
 _ASK = {
-    "": "Ask those who keep the log: was anyone left out for what was done, or for how they fared?",
     "choices": "Ask those who decide today: does anything that the table lacks drive their choices?",
     "outcomes": "Ask those who know: do the actions have effects later that the table does not hold?",
     "choices and outcomes": "Ask those who decide today: does anything that the table lacks drive their choices, or "
     "come of them later?",
 }
+
+
+def _asked(verdict: Verdict) -> list[str]:
+    """Questions on the conditions of a difference."""
+    traits = verdict.confounding and verdict.confounding.condition
+    asked = [] if traits is None else [_ASK[traits]]
+    asked += [_BENT] if verdict.features else []
+    asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
+    return asked or ["Ask those who keep the log: was anyone left out for what was done, or for how they fared?"]
 
 
 def next_card(report: Report, verdict: Verdict) -> AnswerCard:
@@ -632,8 +649,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "better" if verdict.conditional:
             return (
                 "Ask, then decide",
-                _ASK[(verdict.confounding and verdict.confounding.condition) or ""]
-                + (" Does what is done, or comes of it, decide who comes again?" if verdict.returning else ""),
+                " ".join(_asked(verdict)),
                 f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
                 "If so: add it to the card's states and run again, or try the policy in a trial.",
             )

@@ -474,6 +474,18 @@ def test_features_that_do_not_describe_the_values_withhold() -> None:
     assert "The features do not describe these values" in decided(evaluation(misfit=-9.0), data, 1.0).why
 
 
+def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_against_it() -> None:
+    report = judged("better")
+    verdict = decided(evaluation(misfit=0.3), report.dataset, recorded=True)
+    assert "better by 0.051 to 0.070 if the declared features describe the values (95 %)" in sentence(verdict)
+    assert verdict.above_zero and not verdict.holds
+    shown = next_card(report, verdict)
+    assert shown.answer == "Ask, then decide" and shown.words[0].startswith("Do outcomes follow the numbers in ways")
+    assert "twelve directions" in " ".join(sure_card(report, verdict).words)
+    both = decided(evaluation(misfit=0.3), report.dataset, course=True, pays_at_the_end=True)
+    assert "choices and outcomes and the declared features describe the values (" in sentence(both)
+
+
 def test_a_policy_that_no_model_values_stands_beside_nothing() -> None:
     report = judged("better")
     alone = replace_baselines(report, {"this policy": Baseline(lower=0.0, estimate=None)})
