@@ -124,7 +124,7 @@ class Verdict(Part):
         Share of the declared people of whom no record was used, by the released number; None where it is no more than
         chance and noise make.
     returning
-        Whether people may have several episodes, and count by the mean of theirs.
+        Whether people may have several episodes, and count by the mean of theirs, or by one of them.
     features
         Whether the estimate rests on values that the declared features of observations describe: checks of what they
         leave out look in few directions.
@@ -211,12 +211,15 @@ def decide(
     rho: float | None,
     confounding: Confounding | None,
     practice: Baseline | None = None,
+    *,
+    beyond_cap: bool = False,
 ) -> Verdict:
     """The answer and its reason.
 
     ``evaluated``: on held-out people; None without any.
     ``rho``: cost of the run, zCDP; None where nothing is private.
     ``practice``: current practice by the released model; None where it has none.
+    ``beyond_cap``: whether the log may hold more episodes of a person than count.
     """
     if evaluated is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
@@ -256,7 +259,9 @@ def decide(
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
         why += f" {_uncertified(evaluated, data.markov)}"
     verdict = {"answer": answer, "why": why, "improvement": improvement, "needed": needed, "confounding": confounding}
-    conditions = {"left_out": _left_out(evaluated, data), "returning": data.episodes_per_user > 1}
+    # the operator's word on practice says that no episode lies beyond the cap
+    beyond_cap = beyond_cap and not (confounding is not None and confounding.status == "declared")
+    conditions = {"left_out": _left_out(evaluated, data), "returning": beyond_cap or data.episodes_per_user > 1}
     conditions |= {"features": True} if evaluated.misfit is not None else {}
     return Verdict.model_validate(verdict | conditions)
 

@@ -516,8 +516,8 @@ _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_ch
 _CONDITION = {
     "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
     "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
-    "from the recorded state alone, that no outcome is missing, and that what is done for one person changes nothing "
-    "for another; no log can prove it.",
+    "from the recorded state alone, that no outcome is missing, that nobody has more episodes than count, and that "
+    "what is done for one person changes nothing for another; no log can prove it.",
     "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
     "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
@@ -527,6 +527,10 @@ _CONDITION = {
 
 _LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
 _RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
+_BEYOND_CAP = (
+    "Of whoever came more often one episode counts, drawn by a hash: it misleads where outcomes decide who comes "
+    "again. Where nobody does, the card's columns.episode_id can name the person's column."
+)
 _FEATURES = (
     "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
     "misses what lies in none."
@@ -553,7 +557,8 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
         words += [_COURSE] if verdict.confounding.course else []
     words += [_FEATURES] if verdict.features and decided else []
-    words += [_RETURNING] if verdict.returning and decided else []
+    several = report.dataset.episodes_per_user > 1
+    words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
     return AnswerCard(name, answer, (*words, OPERATOR))
 

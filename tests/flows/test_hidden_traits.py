@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from reticent import Store, run
 from tests.flows.shop import CARD, RECIPE, SCHEDULE, rows
 from tests.flows.verb import answer, invoke, reticent
 
@@ -20,6 +22,27 @@ END = (
     .replace('ends = ["gone"]', 'ends = ["sold", "end"]')
     .replace('reward = "sale", terminated = "left"', 'next_state = "after"')
 )
+# no column says that a person is one visit
+CALLS = """
+schema_version = 2
+name = "calls"
+[unit]
+user = "caller"
+users_public = 20000
+[domain]
+horizon = 1
+states = { column = "call", labels = ["first", "again"], ends = ["end"] }
+actions = { column = "script", labels = ["short", "long"] }
+[reward]
+range = [0.0, 1.0]
+[source]
+files = ["log.parquet"]
+columns = { user_id = "caller", reward = "solved" }
+[tolerance]
+[budget]
+rho = 4.0
+ledger = "ledger.db"
+"""
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 HELD = "[evaluate]\npeople = 0.3\n"
 
@@ -137,3 +160,30 @@ def test_a_run_that_nobody_evaluates_says_nothing_of_hidden_traits(tmp_path: Pat
     path.write_text(path.read_text().replace(HELD, ""))
     night = answer(folder / "home", "nightly", path)
     assert night["verdict"]["confounding"] is None and night["promotion"]["promoted"]
+
+
+@pytest.mark.parametrize("practice", ["", 'practice = "recorded"\n'])
+def test_better_stands_on_it_that_nobody_comes_again_for_what_came_of_it(tmp_path: Path, practice: str) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    log, here = [], np.arange(people)
+    for call in ("first", *["again"] * 4):
+        long, solved = g.random((2, len(here))) < 0.5
+        log.append(pl.DataFrame({"caller": here, "script": np.where(long, "long", "short"), "solved": solved * 1.0}))
+        log[-1] = log[-1].with_columns(call=pl.lit(call))
+        # neither script solves more; whom the short one fails goes elsewhere
+        here = here[~solved & (g.random(len(here)) < np.where(long, 0.95, 0.05))]
+    pl.concat(log).write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "card.toml").write_text(CALLS.replace("horizon = 1\n", f"horizon = 1\n{practice}"))
+    text = RECIPE.format(name="calls", agent="dp-one-step", privacy="[privacy]\nrho = 1.0")
+    (tmp_path / "calls.toml").write_text(text + HELD)
+    store = Store(tmp_path / "home")
+    store.register(tmp_path / "card.toml")
+    warned = answer(tmp_path / "home", "ingest", tmp_path / "card.toml")["quarantined"]
+    done = run(tmp_path / "calls.toml", store=store)
+    assert done.verdict.answer == "better" and warned["over_cap"] > 1000
+    again = "people come as often whatever is done and comes of it"
+    if practice:
+        # the operator's word is false, and the page says what it was
+        assert done.verdict.holds and "that nobody has more episodes than count" in done.verdict.confounding.why
+    else:
+        assert done.verdict.conditions == ["the recorded state explains the choices", again]

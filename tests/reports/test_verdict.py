@@ -162,6 +162,18 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert "explains the choices and outcomes and the 20 % of people left out are" in sentence(both)
 
 
+def test_episodes_beyond_the_cap_are_a_condition_unless_the_operator_says_there_are_none() -> None:
+    report = judged("better")
+    for word, course, holds in ((None, False, False), (True, False, True), (True, True, False)):
+        hidden = decided(evaluation(), report.dataset, recorded=word, course=course).confounding
+        verdict = decide(evaluation(), report.dataset, 1.0, hidden, beyond_cap=True)
+        assert verdict.returning is (word is None) and verdict.holds is holds
+        assert ("people come as often whatever is done" in sentence(verdict)) is verdict.returning
+        assert (
+            "one episode counts, drawn by a hash" in " ".join(sure_card(report, verdict).words)
+        ) is verdict.returning
+
+
 def test_where_model_and_people_disagree_on_practice_the_answer_is_withheld() -> None:
     data, value = judged("better").dataset, judged("better").value
     for off, answer in ((0.01, "better"), (-0.01, "better"), (0.05, "withheld"), (-0.05, "withheld")):
