@@ -128,6 +128,9 @@ class Verdict(Part):
     features
         Whether the estimate rests on values that the declared features of observations describe: checks of what they
         leave out look in few directions.
+    losses
+        Whether outcomes may be missing that no released number shows: those of whole people beyond the declared
+        number, or of steps behind a gap.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -138,6 +141,7 @@ class Verdict(Part):
     left_out: Number | None = None
     returning: bool = False
     features: bool = False
+    losses: bool = False
 
     @property
     def above_zero(self) -> bool:
@@ -154,9 +158,11 @@ class Verdict(Part):
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
-        if self.left_out is None:
-            return found
-        return [*found, f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
+        if self.left_out is not None:
+            found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
+        if self.losses:
+            found += ["no outcome is missing" if self.left_out is None else "no other outcome is missing"]
+        return found
 
     @property
     def conditional(self) -> bool:
@@ -259,10 +265,12 @@ def decide(
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
         why += f" {_uncertified(evaluated, data.markov)}"
     verdict = {"answer": answer, "why": why, "improvement": improvement, "needed": needed, "confounding": confounding}
-    # the operator's word on practice says that no episode lies beyond the cap
-    beyond_cap = beyond_cap and not (confounding is not None and confounding.status == "declared")
-    conditions = {"left_out": _left_out(evaluated, data), "returning": beyond_cap or data.episodes_per_user > 1}
+    # the operator's word on practice says that no episode lies beyond the cap, and that no outcome is missing
+    unsaid = confounding is not None and confounding.status != "declared"
+    returning = data.episodes_per_user > 1 or (beyond_cap and unsaid)
+    conditions: dict[str, object] = {"left_out": _left_out(evaluated, data), "returning": returning}
     conditions |= {"features": True} if evaluated.misfit is not None else {}
+    conditions |= {"losses": True} if data.kind == "real" and unsaid else {}
     return Verdict.model_validate(verdict | conditions)
 
 

@@ -212,7 +212,9 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
         by = interval(gain.lower, gain.upper) if verdict.answer == "better" else interval(-gain.upper, -gain.lower)
         level = f"({percent(gain.level)}{worth(gain)})"
         if verdict.conditions:
-            return f"{where}{verdict.answer} by {by} if {' and '.join(verdict.conditions)} {level}"
+            *others, last = verdict.conditions
+            conditions = f"{', '.join(others)} and {last}" if others else last
+            return f"{where}{verdict.answer} by {by} if {conditions} {level}"
         return f"{where}{verdict.answer} than current practice by {by} {level}"
     if verdict.answer == "not_told_apart":
         return f"{where}no clear difference from current practice at this budget{_needed(verdict)}"
@@ -525,6 +527,10 @@ _CONDITION = {
 }
 
 
+_LOSSES = (
+    "Rows without an outcome, with a gap or behind one are set aside, and no number on this page shows how many: "
+    "ingest tells the operator."
+)
 _LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
 _RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
 _BEYOND_CAP = (
@@ -560,6 +566,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     several = report.dataset.episodes_per_user > 1
     words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
+    words += [_LOSSES] if verdict.losses and decided else []
     return AnswerCard(name, answer, (*words, OPERATOR))
 
 
@@ -637,7 +644,9 @@ def _asked(verdict: Verdict) -> list[str]:
     asked = [] if traits is None else [_ASK[traits]]
     asked += [_BENT] if verdict.features else []
     asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
-    return asked or ["Ask those who keep the log: was anyone left out for what was done, or for how they fared?"]
+    if verdict.losses or verdict.left_out is not None:
+        asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
+    return asked
 
 
 def next_card(report: Report, verdict: Verdict) -> AnswerCard:

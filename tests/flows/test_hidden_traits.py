@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipeline.facts.verdict import Verdict
 from reticent import Store, run
 from tests.flows.shop import CARD, RECIPE, SCHEDULE, rows
 from tests.flows.verb import answer, invoke, reticent
@@ -162,6 +163,20 @@ def test_a_run_that_nobody_evaluates_says_nothing_of_hidden_traits(tmp_path: Pat
     assert night["verdict"]["confounding"] is None and night["promotion"]["promoted"]
 
 
+def judged(folder: Path, card: str, log: pl.DataFrame) -> Verdict:
+    """The verdict of ``dp-one-step`` on a log of calls."""
+    log.write_parquet(folder / "log.parquet")
+    (folder / "card.toml").write_text(card)
+    text = RECIPE.format(name="calls", agent="dp-one-step", privacy="[privacy]\nrho = 1.0")
+    (folder / "calls.toml").write_text(text + HELD)
+    store = Store(folder / "home")
+    store.register(folder / "card.toml")
+    store.ingest(folder / "card.toml")
+    verdict = run(folder / "calls.toml", store=store).verdict
+    assert verdict is not None and verdict.answer == "better"
+    return verdict
+
+
 @pytest.mark.parametrize("practice", ["", 'practice = "recorded"\n'])
 def test_better_stands_on_it_that_nobody_comes_again_for_what_came_of_it(tmp_path: Path, practice: str) -> None:
     g, people = np.random.default_rng(1), 20_000
@@ -172,18 +187,32 @@ def test_better_stands_on_it_that_nobody_comes_again_for_what_came_of_it(tmp_pat
         log[-1] = log[-1].with_columns(call=pl.lit(call))
         # neither script solves more; whom the short one fails goes elsewhere
         here = here[~solved & (g.random(len(here)) < np.where(long, 0.95, 0.05))]
-    pl.concat(log).write_parquet(tmp_path / "log.parquet")
-    (tmp_path / "card.toml").write_text(CALLS.replace("horizon = 1\n", f"horizon = 1\n{practice}"))
-    text = RECIPE.format(name="calls", agent="dp-one-step", privacy="[privacy]\nrho = 1.0")
-    (tmp_path / "calls.toml").write_text(text + HELD)
-    store = Store(tmp_path / "home")
-    store.register(tmp_path / "card.toml")
-    warned = answer(tmp_path / "home", "ingest", tmp_path / "card.toml")["quarantined"]
-    done = run(tmp_path / "calls.toml", store=store)
-    assert done.verdict.answer == "better" and warned["over_cap"] > 1000
-    again = "people come as often whatever is done and comes of it"
+    verdict = judged(tmp_path, CALLS.replace("horizon = 1\n", f"horizon = 1\n{practice}"), pl.concat(log))
     if practice:
         # the operator's word is false, and the page says what it was
-        assert done.verdict.holds and "that nobody has more episodes than count" in done.verdict.confounding.why
+        assert verdict.holds and verdict.confounding is not None
+        assert "that nobody has more episodes than count" in verdict.confounding.why
     else:
-        assert done.verdict.conditions == ["the recorded state explains the choices", again]
+        again = "people come as often whatever is done and comes of it"
+        assert verdict.conditions == ["the recorded state explains the choices", again, "no outcome is missing"]
+
+
+def test_better_stands_on_it_that_no_outcome_is_missing_where_more_people_came_than_were_declared(
+    tmp_path: Path,
+) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    long, solved = g.random(people) < 0.3, g.random(people) < 0.5
+    # neither script solves more; of calls that the long one did not solve most have no outcome
+    heard = solved | ~long | (g.random(people) < 0.4)
+    log = pl.DataFrame(
+        {
+            "caller": range(people),
+            "call": "first",
+            "script": np.where(long, "long", "short"),
+            "solved": np.where(heard, solved * 1.0, np.nan),
+        }
+    )
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    verdict = judged(tmp_path, card.replace("users_public = 20000", "users_public = 18000"), log)
+    assert verdict.left_out is None and not verdict.returning
+    assert verdict.conditions == ["the recorded state explains the choices", "no outcome is missing"]
