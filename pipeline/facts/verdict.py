@@ -128,9 +128,9 @@ class Verdict(Part):
     features
         Whether the estimate rests on values that the declared features of observations describe: checks of what they
         leave out look in few directions.
-    losses
-        Whether outcomes may be missing that no released number shows: those of whole people beyond the declared
-        number, or of steps behind a gap.
+    unsaid
+        Whether nobody vouches for what no released number shows: that no outcome is missing, as of people beyond the
+        declared number or of steps behind a gap, and that nobody gains what another loses.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -141,7 +141,7 @@ class Verdict(Part):
     left_out: Number | None = None
     returning: bool = False
     features: bool = False
-    losses: bool = False
+    unsaid: bool = False
 
     @property
     def above_zero(self) -> bool:
@@ -160,8 +160,9 @@ class Verdict(Part):
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:
             found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
-        if self.losses:
+        if self.unsaid:
             found += ["no outcome is missing" if self.left_out is None else "no other outcome is missing"]
+            found += ["what is done for one changes nothing for another"]
         return found
 
     @property
@@ -265,12 +266,12 @@ def decide(
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
         why += f" {_uncertified(evaluated, data.markov)}"
     verdict = {"answer": answer, "why": why, "improvement": improvement, "needed": needed, "confounding": confounding}
-    # the operator's word on practice says that no episode lies beyond the cap, and that no outcome is missing
+    # the operator's word on practice says these things too
     unsaid = confounding is not None and confounding.status != "declared"
     returning = data.episodes_per_user > 1 or (beyond_cap and unsaid)
     conditions: dict[str, object] = {"left_out": _left_out(evaluated, data), "returning": returning}
     conditions |= {"features": True} if evaluated.misfit is not None else {}
-    conditions |= {"losses": True} if data.kind == "real" and unsaid else {}
+    conditions |= {"unsaid": True} if data.kind == "real" and unsaid else {}
     return Verdict.model_validate(verdict | conditions)
 
 

@@ -527,9 +527,10 @@ _CONDITION = {
 }
 
 
-_LOSSES = (
+_UNSAID = (
     "Rows without an outcome, with a gap or behind one are set aside, and no number on this page shows how many: "
-    "ingest tells the operator."
+    "ingest tells the operator. Nor does any show whether slots, prizes or attention that one person gets are taken "
+    "from another."
 )
 _LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
 _RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
@@ -566,7 +567,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     several = report.dataset.episodes_per_user > 1
     words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
-    words += [_LOSSES] if verdict.losses and decided else []
+    words += [_UNSAID] if verdict.unsaid and decided else []
     return AnswerCard(name, answer, (*words, OPERATOR))
 
 
@@ -644,8 +645,9 @@ def _asked(verdict: Verdict) -> list[str]:
     asked = [] if traits is None else [_ASK[traits]]
     asked += [_BENT] if verdict.features else []
     asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
-    if verdict.losses or verdict.left_out is not None:
+    if verdict.unsaid or verdict.left_out is not None:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
+    asked += ["Does what one person gets take anything from another?"] if verdict.unsaid else []
     return asked
 
 

@@ -45,6 +45,8 @@ rho = 4.0
 ledger = "ledger.db"
 """
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
+# what nobody vouches for
+UNSAID = ["no outcome is missing", "what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 
 
@@ -194,7 +196,7 @@ def test_better_stands_on_it_that_nobody_comes_again_for_what_came_of_it(tmp_pat
         assert "that nobody has more episodes than count" in verdict.confounding.why
     else:
         again = "people come as often whatever is done and comes of it"
-        assert verdict.conditions == ["the recorded state explains the choices", again, "no outcome is missing"]
+        assert verdict.conditions == ["the recorded state explains the choices", again, *UNSAID]
 
 
 def test_better_stands_on_it_that_no_outcome_is_missing_where_more_people_came_than_were_declared(
@@ -215,4 +217,15 @@ def test_better_stands_on_it_that_no_outcome_is_missing_where_more_people_came_t
     card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
     verdict = judged(tmp_path, card.replace("users_public = 20000", "users_public = 18000"), log)
     assert verdict.left_out is None and not verdict.returning
-    assert verdict.conditions == ["the recorded state explains the choices", "no outcome is missing"]
+    assert verdict.conditions == ["the recorded state explains the choices", *UNSAID]
+
+
+def test_better_stands_on_it_that_nobody_gains_what_another_loses(tmp_path: Path) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    # a long call makes the other callers of its hour wait: whoever has one is served, at the cost of those who have not
+    long = g.random(people) < 0.3
+    solved = g.random(people) < np.where(long, 0.7, 0.4)
+    script = np.where(long, "long", "short")
+    log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved * 1.0})
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    assert judged(tmp_path, card, log).conditions == ["the recorded state explains the choices", *UNSAID]
