@@ -198,7 +198,7 @@ def test_where_model_and_people_disagree_on_practice_the_answer_is_withheld() ->
         at = 0.6921 + off
         model = value.model_copy(update={"estimate": at, "lower": at - 0.1, "upper": at + 0.1})
         verdict = decide(evaluation(), data, 1.0, None, model)
-        assert verdict.answer == answer and ("source.last_row" in verdict.why) == (answer == "withheld")
+        assert verdict.answer == answer and ("domain.cell_cap" in verdict.why) == (answer == "withheld")
 
 
 def test_a_condition_says_why_and_how_strong_a_trait_would_have_to_be() -> None:
