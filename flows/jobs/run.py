@@ -310,6 +310,8 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
         truth = learnt.truth(known.world, known.behaviour)
     data, promise = declared(card, run.snapshot), guarantee(card, release, ask.calibration, ask.written, gate)
     hidden = _confounding(facts.evaluation, card, entries)
+    beyond_cap = isinstance(card, Card) and card.kind == "real" and not card.one_episode
+    practice = facts.model_baselines.get("practice")
     report = Report(
         schema_version=1,
         run=name,
@@ -318,7 +320,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
         dataset=data,
         **present(made=record),
         guarantee=promise,
-        verdict=decide(facts.evaluation, data, promise.rho, hidden, facts.model_baselines.get("practice")),
+        verdict=decide(facts.evaluation, data, promise.rho, hidden, practice, beyond_cap=beyond_cap),
         **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),
         constants=facts.constants,
         value=facts.value,

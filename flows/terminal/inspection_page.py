@@ -15,12 +15,19 @@ ONLY = "OPERATOR ONLY: raw facts, not for publication."
 
 
 def warnings_of(r: Dump) -> list[str]:
-    """Warnings on people lost, rewards rounded and differences between lost and kept."""
+    """Warnings on people lost, episodes beyond the cap, rewards rounded and differences between lost and kept."""
     warnings: list[str] = []
     if r["share_lost"] > LOUD:
         warnings.append(
             f"warning: {r['people_lost']:,} people ({r['share_lost']:.1%}) have no row left; the rules that took them "
             "are in the table, and `inspect --quarantine` says more"
+        )
+    beyond = sum(one["people"] or 0 for one in r["rules"] if one["rule"] == "over_cap")
+    if beyond > LOUD * (r["people_kept"] + r["people_lost"]):
+        warnings.append(
+            f"warning: {beyond:,} people have more episodes than count, and a hash drew which do: where what is done "
+            "or comes of it decides who comes again, an action can look better that is not; practice = 'recorded' "
+            "says that nobody does"
         )
     if (rounded := r["rewards"]) is not None and rounded["share"] > LOUD:
         fits = rounded["steps_that_fit"]

@@ -520,6 +520,11 @@ class Card(Declaration):
         return d.dynamics == "per_step" and not d.states.ends and self.source.columns.next_state is None
 
     @property
+    def one_episode(self) -> bool:
+        """Whether, by declaration, all rows of a person are one episode."""
+        return self.source.columns.episode_id == self.source.columns.user_id
+
+    @property
     def pays_at_the_end(self) -> bool:
         """Whether, by declaration, rewards before an episode's last step do not depend on the person.
 

@@ -124,7 +124,13 @@ class Verdict(Part):
         Share of the declared people of whom no record was used, by the released number; None where it is no more than
         chance and noise make.
     returning
-        Whether people may have several episodes, and count by the mean of theirs.
+        Whether people may have several episodes, and count by the mean of theirs, or by one of them.
+    features
+        Whether the estimate rests on values that the declared features of observations describe: checks of what they
+        leave out look in few directions.
+    unsaid
+        Whether nobody vouches for what no released number shows: that no outcome is missing, as of people beyond the
+        declared number or of steps behind a gap, and that nobody gains what another loses.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -134,6 +140,8 @@ class Verdict(Part):
     confounding: Confounding | None = None
     left_out: Number | None = None
     returning: bool = False
+    features: bool = False
+    unsaid: bool = False
 
     @property
     def above_zero(self) -> bool:
@@ -148,10 +156,14 @@ class Verdict(Part):
             return []
         open_ = None if self.confounding is None else self.confounding.condition
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
+        found += ["the declared features describe the values"] if self.features else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
-        if self.left_out is None:
-            return found
-        return [*found, f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
+        if self.left_out is not None:
+            found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
+        if self.unsaid:
+            found += ["no outcome is missing" if self.left_out is None else "no other outcome is missing"]
+            found += ["what is done for one changes nothing for another"]
+        return found
 
     @property
     def conditional(self) -> bool:
@@ -206,12 +218,15 @@ def decide(
     rho: float | None,
     confounding: Confounding | None,
     practice: Baseline | None = None,
+    *,
+    beyond_cap: bool = False,
 ) -> Verdict:
     """The answer and its reason.
 
     ``evaluated``: on held-out people; None without any.
     ``rho``: cost of the run, zCDP; None where nothing is private.
     ``practice``: current practice by the released model; None where it has none.
+    ``beyond_cap``: whether the log may hold more episodes of a person than count.
     """
     if evaluated is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
@@ -251,7 +266,12 @@ def decide(
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
         why += f" {_uncertified(evaluated, data.markov)}"
     verdict = {"answer": answer, "why": why, "improvement": improvement, "needed": needed, "confounding": confounding}
-    conditions = {"left_out": _left_out(evaluated, data), "returning": data.episodes_per_user > 1}
+    # the operator's word on practice says these things too
+    unsaid = confounding is not None and confounding.status != "declared"
+    returning = data.episodes_per_user > 1 or (beyond_cap and unsaid)
+    conditions: dict[str, object] = {"left_out": _left_out(evaluated, data), "returning": returning}
+    conditions |= {"features": True} if evaluated.misfit is not None else {}
+    conditions |= {"unsaid": True} if data.kind == "real" and unsaid else {}
     return Verdict.model_validate(verdict | conditions)
 
 
@@ -270,8 +290,9 @@ def _apart(model: Baseline, measured: Interval) -> str:
         return ""
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     return (
-        f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores: rows "
-        "that lead nowhere (source.last_row), or steps that are not alike, count in one only."
+        f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Rows "
+        "that lead nowhere (source.last_row) or lie beyond domain.cell_cap, steps that are not alike, and a "
+        "domain.start that is not the log's count in one only."
     )
 
 

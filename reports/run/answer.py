@@ -212,7 +212,9 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
         by = interval(gain.lower, gain.upper) if verdict.answer == "better" else interval(-gain.upper, -gain.lower)
         level = f"({percent(gain.level)}{worth(gain)})"
         if verdict.conditions:
-            return f"{where}{verdict.answer} by {by} if {' and '.join(verdict.conditions)} {level}"
+            *others, last = verdict.conditions
+            conditions = f"{', '.join(others)} and {last}" if others else last
+            return f"{where}{verdict.answer} by {by} if {conditions} {level}"
         return f"{where}{verdict.answer} than current practice by {by} {level}"
     if verdict.answer == "not_told_apart":
         return f"{where}no clear difference from current practice at this budget{_needed(verdict)}"
@@ -516,8 +518,8 @@ _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_ch
 _CONDITION = {
     "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
     "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
-    "from the recorded state alone, that no outcome is missing, and that what is done for one person changes nothing "
-    "for another; no log can prove it.",
+    "from the recorded state alone, that no outcome is missing, that nobody has more episodes than count, and that "
+    "what is done for one person changes nothing for another; no log can prove it.",
     "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
     "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
@@ -525,8 +527,21 @@ _CONDITION = {
 }
 
 
+_UNSAID = (
+    "Rows without an outcome, with a gap or behind one are set aside, and no number on this page shows how many: "
+    "ingest tells the operator. Nor does any show whether slots, prizes or attention that one person gets are taken "
+    "from another."
+)
 _LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
 _RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
+_BEYOND_CAP = (
+    "Of whoever came more often one episode counts, drawn by a hash: it misleads where outcomes decide who comes "
+    "again. Where nobody does, the card's columns.episode_id can name the person's column."
+)
+_FEATURES = (
+    "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
+    "misses what lies in none."
+)
 _COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
 
 
@@ -548,8 +563,11 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     if decided and verdict.confounding is not None:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
         words += [_COURSE] if verdict.confounding.course else []
-    words += [_RETURNING] if verdict.returning and decided else []
+    words += [_FEATURES] if verdict.features and decided else []
+    several = report.dataset.episodes_per_user > 1
+    words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
+    words += [_UNSAID] if verdict.unsaid and decided else []
     return AnswerCard(name, answer, (*words, OPERATOR))
 
 
@@ -608,14 +626,29 @@ def _lifetime(report: Report) -> str:
     return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
 
 
+_BENT = (
+    "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
+    "features, or bins of the numbers as states, would show that."
+)
 # questions to those who know practice, by the verdict's condition
 _ASK = {
-    "": "Ask those who keep the log: was anyone left out for what was done, or for how they fared?",
     "choices": "Ask those who decide today: does anything that the table lacks drive their choices?",
     "outcomes": "Ask those who know: do the actions have effects later that the table does not hold?",
     "choices and outcomes": "Ask those who decide today: does anything that the table lacks drive their choices, or "
     "come of them later?",
 }
+
+
+def _asked(verdict: Verdict) -> list[str]:
+    """Questions on the conditions of a difference."""
+    traits = verdict.confounding and verdict.confounding.condition
+    asked = [] if traits is None else [_ASK[traits]]
+    asked += [_BENT] if verdict.features else []
+    asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
+    if verdict.unsaid or verdict.left_out is not None:
+        asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
+    asked += ["Does what one person gets take anything from another?"] if verdict.unsaid else []
+    return asked
 
 
 def next_card(report: Report, verdict: Verdict) -> AnswerCard:
@@ -632,8 +665,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "better" if verdict.conditional:
             return (
                 "Ask, then decide",
-                _ASK[(verdict.confounding and verdict.confounding.condition) or ""]
-                + (" Does what is done, or comes of it, decide who comes again?" if verdict.returning else ""),
+                " ".join(_asked(verdict)),
                 f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
                 "If so: add it to the card's states and run again, or try the policy in a trial.",
             )

@@ -210,7 +210,7 @@ def evaluation_section(report: Report) -> Section | None:
         "It assumes that the recorded state holds everything that drives both decisions and outcomes, that no outcome "
         "is missing, and that people are independent: nobody has two ids, and what is done for one changes nothing for "
         "another"
-        + ("" if e.misfit is None else ", and that values are linear in the declared features where nobody went")
+        + ("" if e.misfit is None else ", and that values are linear in the declared features")
         + f".{_hidden(verdict_of(report))}",
     )
     rows = [

@@ -77,6 +77,8 @@ class World:
     # nobody ever hears of an outcome below the middle
     again: Array | None = None
     lost: Array | None = None
+    # the card counts one episode of a person, however many there are
+    capped: bool = False
 
     @property
     def horizon(self) -> int:
@@ -295,6 +297,8 @@ class Twist:
     # what is done, and what comes of it, decides who comes again; share of low outcomes of one action that are missing
     returning: bool = False
     losing: Range = (0, 0)
+    # of who comes again, the card counts one episode
+    capped: bool = False
 
 
 def _between(g: np.random.Generator, ends: Range) -> float:
@@ -441,7 +445,7 @@ def build(g: np.random.Generator, twist: Twist) -> World:
     choice = _practice(g, twist, world, turns[:, None] * z, sign, missing, order)
     world = replace(world, choice=np.concatenate([choice, world.choice[:, :, U:]], 2))
     if twist.returning:
-        world = replace(world, again=g.uniform(0.05, 0.98, (A, 2)))
+        world = replace(world, again=g.uniform(0.05, 0.98, (A, 2)), capped=twist.capped)
     if twist.losing[1] > 0:
         world = replace(world, lost=_between(g, twist.losing) * np.eye(A)[int(g.integers(A))])
     return world
@@ -549,12 +553,13 @@ MORE: dict[str, Twist] = {
     "aliased_new": Twist(fine=(2, 5), stays=(0, 0.3), alike=0.5, effect=(0.01, 0.3), states=(2, 40)),
 }
 
-# written later, of logs that no trait makes misleading; in the first two the operator's word was true as it then stood
+# written later, of logs that no trait makes misleading; of all but the third an operator's word was true as it stood
 _ONE: dict[str, Any] = {"horizon": (1, 1), "states": (2, 100), "effect": (0.01, 0.2)}
 PLAIN: dict[str, Twist] = {
     "rule_changed": Twist(**{**_TRAIT, **_ONE}, **_REWARD, by_arrival=True, recorded=1.0),
     "outcomes_lost": Twist(**_ONE, alike=0.5, losing=(0.1, 0.9), recorded=1.0),
     "returning": Twist(**_ONE, alike=0.5, episodes=(4, 10), returning=True, recorded=0.5),
+    "returning_capped": Twist(**_ONE, alike=0.5, episodes=(4, 10), returning=True, capped=True, recorded=0.5),
 }
 
 

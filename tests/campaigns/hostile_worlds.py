@@ -62,7 +62,7 @@ APART, POOLED, LINEAR = 20_000, 60_000, 16
 PARTS = 4
 UNCONDITIONAL, CONDITIONAL, WITHHELD, NOT = "better", "better_if", "withheld", "not_better"
 # an operator's false word: counted apart, since no log contradicts it where choices alone are confounded
-WORD = ("recorded_falsely", "rule_changed", "outcomes_lost")
+WORD = ("recorded_falsely", "rule_changed", "outcomes_lost", "returning_capped")
 # draws of a seed that the product may refuse, as too few people for the noise
 DRAWS = 60
 # what a row depends on: an edit of anything else makes no run anew
@@ -144,7 +144,8 @@ def card_of(world: World, agent: str, dynamics: str) -> Card:
     if world.entering is not None:
         reward = {"range": [low, high], "on_entering": {"end0": float(world.entering[world.states])}}
     more = {"features": {"kind": "one_hot"}} if agent == "dp-vapvi" else {}
-    unit = {"user": "user_id", "episodes_per_user": world.episodes, "users_public": world.people}
+    cap = 1 if world.capped else world.episodes
+    unit = {"user": "user_id", "episodes_per_user": cap, "users_public": world.people}
     values = card_dict(name="hostile", domain=domain, reward=reward, unit=unit, budget={"rho": 100.0}, **more)
     if world.entering is not None:
         values["source"]["columns"].pop("reward")
@@ -171,6 +172,10 @@ def logged(case: Case) -> pl.DataFrame:
         low = rows.reward < sum(case.world.range) / 2
         kept = ~low | (g.random(len(low)) >= case.world.lost[rows.action])
         rows = Rows(*(getattr(rows, f.name)[kept] for f in fields(Rows)))
+    if case.world.capped:
+        drawn = np.lexsort((g.random(len(rows.user)), rows.user))
+        first = drawn[np.unique(rows.user[drawn], return_index=True)[1]]
+        rows = Rows(*(getattr(rows, f.name)[first] for f in fields(Rows)))
     lone = case.world.horizon == 1 and case.world.ends == 0
     led = np.full_like(rows.next_state, case.world.states) if lone else rows.next_state
     columns = {
@@ -229,7 +234,8 @@ def verdict_of(found: Any, case: Case, rho: float, *, covered: bool) -> Verdict:
         pays_at_the_end=case.card.pays_at_the_end,
         recorded=True if case.world.recorded else None,
     )
-    return decide(found, data, rho, told)
+    # a careful operator's card says where a person is one episode
+    return decide(found, data, rho, told, beyond_cap=case.world.capped)
 
 
 def statement(verdict: Verdict) -> str:

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
+from pipeline.facts.verdict import Verdict
+from reticent import Store, run
 from tests.flows.shop import CARD, RECIPE, SCHEDULE, rows
 from tests.flows.verb import answer, invoke, reticent
 
@@ -20,7 +23,30 @@ END = (
     .replace('ends = ["gone"]', 'ends = ["sold", "end"]')
     .replace('reward = "sale", terminated = "left"', 'next_state = "after"')
 )
+# no column says that a person is one visit
+CALLS = """
+schema_version = 2
+name = "calls"
+[unit]
+user = "caller"
+users_public = 20000
+[domain]
+horizon = 1
+states = { column = "call", labels = ["first", "again"], ends = ["end"] }
+actions = { column = "script", labels = ["short", "long"] }
+[reward]
+range = [0.0, 1.0]
+[source]
+files = ["log.parquet"]
+columns = { user_id = "caller", reward = "solved" }
+[tolerance]
+[budget]
+rho = 4.0
+ledger = "ledger.db"
+"""
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
+# what nobody vouches for
+UNSAID = ["no outcome is missing", "what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 
 
@@ -137,3 +163,69 @@ def test_a_run_that_nobody_evaluates_says_nothing_of_hidden_traits(tmp_path: Pat
     path.write_text(path.read_text().replace(HELD, ""))
     night = answer(folder / "home", "nightly", path)
     assert night["verdict"]["confounding"] is None and night["promotion"]["promoted"]
+
+
+def judged(folder: Path, card: str, log: pl.DataFrame) -> Verdict:
+    """The verdict of ``dp-one-step`` on a log of calls."""
+    log.write_parquet(folder / "log.parquet")
+    (folder / "card.toml").write_text(card)
+    text = RECIPE.format(name="calls", agent="dp-one-step", privacy="[privacy]\nrho = 1.0")
+    (folder / "calls.toml").write_text(text + HELD)
+    store = Store(folder / "home")
+    store.register(folder / "card.toml")
+    store.ingest(folder / "card.toml")
+    verdict = run(folder / "calls.toml", store=store).verdict
+    assert verdict is not None and verdict.answer == "better"
+    return verdict
+
+
+@pytest.mark.parametrize("practice", ["", 'practice = "recorded"\n'])
+def test_better_stands_on_it_that_nobody_comes_again_for_what_came_of_it(tmp_path: Path, practice: str) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    log, here = [], np.arange(people)
+    for call in ("first", *["again"] * 4):
+        long, solved = g.random((2, len(here))) < 0.5
+        log.append(pl.DataFrame({"caller": here, "script": np.where(long, "long", "short"), "solved": solved * 1.0}))
+        log[-1] = log[-1].with_columns(call=pl.lit(call))
+        # neither script solves more; whom the short one fails goes elsewhere
+        here = here[~solved & (g.random(len(here)) < np.where(long, 0.95, 0.05))]
+    verdict = judged(tmp_path, CALLS.replace("horizon = 1\n", f"horizon = 1\n{practice}"), pl.concat(log))
+    if practice:
+        # the operator's word is false, and the page says what it was
+        assert verdict.holds and verdict.confounding is not None
+        assert "that nobody has more episodes than count" in verdict.confounding.why
+    else:
+        again = "people come as often whatever is done and comes of it"
+        assert verdict.conditions == ["the recorded state explains the choices", again, *UNSAID]
+
+
+def test_better_stands_on_it_that_no_outcome_is_missing_where_more_people_came_than_were_declared(
+    tmp_path: Path,
+) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    long, solved = g.random(people) < 0.3, g.random(people) < 0.5
+    # neither script solves more; of calls that the long one did not solve most have no outcome
+    heard = solved | ~long | (g.random(people) < 0.4)
+    log = pl.DataFrame(
+        {
+            "caller": range(people),
+            "call": "first",
+            "script": np.where(long, "long", "short"),
+            "solved": np.where(heard, solved * 1.0, np.nan),
+        }
+    )
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    verdict = judged(tmp_path, card.replace("users_public = 20000", "users_public = 18000"), log)
+    assert verdict.left_out is None and not verdict.returning
+    assert verdict.conditions == ["the recorded state explains the choices", *UNSAID]
+
+
+def test_better_stands_on_it_that_nobody_gains_what_another_loses(tmp_path: Path) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    # a long call makes the other callers of its hour wait: whoever has one is served, at the cost of those who have not
+    long = g.random(people) < 0.3
+    solved = g.random(people) < np.where(long, 0.7, 0.4)
+    script = np.where(long, "long", "short")
+    log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved * 1.0})
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    assert judged(tmp_path, card, log).conditions == ["the recorded state explains the choices", *UNSAID]

@@ -7,6 +7,8 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 from flows.config.setting import Setting
@@ -15,10 +17,41 @@ from pipeline.privacy.noise import FastOsNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.statistics.linear_plan import declared_map
-from reticent import CardError, load_card, load_recipe
+from reticent import CardError, Store, load_card, load_recipe, run
 from tests.flows.observed import cartpole, lay_out, write_log
 from tests.jobs import home_at, ingest_job, plan_job, proof_of, run_job
 
+# one number decides who is treated and how they fare, both around one value; what is done changes nothing
+PEAK = """
+schema_version = 2
+name = "peak"
+[unit]
+user = "id"
+users_public = 40000
+[domain]
+horizon = 1
+states = { ends = ["end"] }
+actions = { column = "treated", labels = ["no", "yes"] }
+practice = "recorded"
+[domain.observation]
+columns = ["level"]
+scale = [1.0]
+radius = 2.0
+[reward]
+range = [0.0, 1.0]
+[features]
+kind = "fourier"
+waves = 4
+bandwidth = 1.0
+seed = 0
+[source]
+files = ["log.parquet"]
+columns = { user_id = "id", reward = "well" }
+[tolerance]
+[budget]
+rho = 4.0
+ledger = "ledger.db"
+"""
 PEOPLE, STEPS = 3000, 5
 HELD = "[evaluate]\npeople = 0.3\n"
 AGENTS = {
@@ -92,3 +125,20 @@ def test_halves_are_refused_before_anything_is_charged(pole):
     shop, home, _ = pole
     with pytest.raises(CardError, match="splits people as well"):
         run_job(str(shop / "halves.toml"), home)
+
+
+def test_better_rests_on_features_where_outcomes_bend_unseen(tmp_path):
+    g, people = np.random.default_rng(1), 40_000
+    level = g.normal(scale=0.5, size=people)
+    treated = g.random(people) < np.where(abs(level) < 0.3, 0.9, 0.1)
+    well = g.random(people) < 0.3 + 0.5 * np.exp(-4 * level**2)
+    log = {"id": range(people), "level": level, "treated": np.where(treated, "yes", "no"), "well": well * 1.0}
+    folder = lay_out(tmp_path, PEAK, {"peak": ("dp-vapvi", f"[privacy]\nrho = 1.0\n{HELD}")})
+    pl.DataFrame(log).write_parquet(folder / "log.parquet")
+    store = Store(tmp_path / "home")
+    store.register(folder / "card.toml")
+    store.ingest(folder / "card.toml")
+    verdict = run(folder / "peak.toml", store=store).verdict
+    # nothing is better: the check of what features leave out is silent here
+    assert verdict.answer == "better" and not verdict.holds
+    assert verdict.conditions == ["the declared features describe the values"]

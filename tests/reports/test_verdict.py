@@ -37,6 +37,9 @@ from tests.conftest import card_dict
 from tests.reports.sample import sample_report, sample_view
 from tests.reports.verdicts import CHANGES, decided, evaluation, judged
 
+# a condition of every difference that no operator's word covers
+APART = "what is done for one changes nothing for another"
+
 
 @pytest.mark.parametrize("kind", ["real", "synthetic"])
 @pytest.mark.parametrize("answer", [*CHANGES, "conditional"])
@@ -116,7 +119,7 @@ def test_what_is_not_certified_never_stands_first_of_real_people(found: Evaluate
     for verdict in (real, made_up):
         assert verdict.improvement is not None and verdict.improvement.status == "modelled" and not verdict.holds
     assert "not a guarantee" in sentence(made_up)
-    certified = decided(evaluation(), judged("better").dataset, 1.0)
+    certified = decided(evaluation(), judged("better").dataset, 1.0, recorded=True)
     assert certified.holds and "guarantee" not in sentence(certified)
 
 
@@ -130,11 +133,14 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only() -> Non
             # the interval is as sure as before: the condition stands beside it
             assert verdict.answer == answer and verdict.improvement is not None
             assert verdict.improvement.status == "evaluated" and verdict.conditional and not verdict.holds
-            assert "if the recorded state explains the choices (95 %)" in sentence(verdict)
+            assert f"if the recorded state explains the choices, no outcome is missing and {APART} (95 %)" in sentence(
+                verdict
+            )
             assert "than current practice" not in sentence(verdict)
         for found in (evaluation(**ends), evaluation(**ends, past=-2.1 * sign)):
-            assert not decided(found, data).conditional
-            assert sentence(decided(found, data)).startswith(f"{answer} than current practice by ")
+            assert decided(found, data).conditions == ["no outcome is missing", APART]
+        word = decided(evaluation(**ends), data, recorded=True)
+        assert sentence(word).startswith(f"{answer} than current practice by ")
     # what holds 0 claims nothing that hidden traits could have made
     none = decided(evaluation(**{**(CHANGES["not_told_apart"] or {}), "hidden": 0.07}), data)
     assert none.answer == "not_told_apart" and not none.conditional
@@ -159,7 +165,31 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     said = "if the recorded state explains the outcomes and people come as often whatever is done and comes of it ("
     assert said in sentence(again) and not again.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
-    assert "explains the choices and outcomes and the 20 % of people left out are" in sentence(both)
+    assert (
+        f"outcomes, the 20 % of people left out are like the others, no other outcome is missing and {APART} ("
+        in sentence(both)
+    )
+
+
+def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_people() -> None:
+    report = judged("conditional")
+    verdict = verdict_of(report)
+    assert verdict.conditions == ["the recorded state explains the choices", "no outcome is missing", APART]
+    assert next_card(report, verdict).words[0].endswith("Does what one person gets take anything from another?")
+    assert "no number on this page shows how many" in " ".join(sure_card(report, verdict).words)
+    assert verdict_of(judged("conditional", "synthetic")).conditions == ["the recorded state explains the choices"]
+
+
+def test_episodes_beyond_the_cap_are_a_condition_unless_the_operator_says_there_are_none() -> None:
+    report = judged("better")
+    for word, course, holds in ((None, False, False), (True, False, True), (True, True, False)):
+        hidden = decided(evaluation(), report.dataset, recorded=word, course=course).confounding
+        verdict = decide(evaluation(), report.dataset, 1.0, hidden, beyond_cap=True)
+        assert verdict.returning is (word is None) and verdict.holds is holds
+        assert ("people come as often whatever is done" in sentence(verdict)) is verdict.returning
+        assert (
+            "one episode counts, drawn by a hash" in " ".join(sure_card(report, verdict).words)
+        ) is verdict.returning
 
 
 def test_where_model_and_people_disagree_on_practice_the_answer_is_withheld() -> None:
@@ -168,7 +198,7 @@ def test_where_model_and_people_disagree_on_practice_the_answer_is_withheld() ->
         at = 0.6921 + off
         model = value.model_copy(update={"estimate": at, "lower": at - 0.1, "upper": at + 0.1})
         verdict = decide(evaluation(), data, 1.0, None, model)
-        assert verdict.answer == answer and ("source.last_row" in verdict.why) == (answer == "withheld")
+        assert verdict.answer == answer and ("domain.cell_cap" in verdict.why) == (answer == "withheld")
 
 
 def test_a_condition_says_why_and_how_strong_a_trait_would_have_to_be() -> None:
@@ -472,6 +502,18 @@ def test_features_that_do_not_describe_the_values_withhold() -> None:
     for z, answer in ((3.1, "withheld"), (-3.1, "withheld"), (2.9, "better")):
         assert decided(evaluation(misfit=z), data, 1.0).answer == answer
     assert "The features do not describe these values" in decided(evaluation(misfit=-9.0), data, 1.0).why
+
+
+def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_against_it() -> None:
+    report = judged("better")
+    verdict = decided(evaluation(misfit=0.3), report.dataset, recorded=True)
+    assert "better by 0.051 to 0.070 if the declared features describe the values (95 %)" in sentence(verdict)
+    assert verdict.above_zero and not verdict.holds
+    shown = next_card(report, verdict)
+    assert shown.answer == "Ask, then decide" and shown.words[0].startswith("Do outcomes follow the numbers in ways")
+    assert "twelve directions" in " ".join(sure_card(report, verdict).words)
+    both = decided(evaluation(misfit=0.3), report.dataset, course=True, pays_at_the_end=True)
+    assert f"outcomes, the declared features describe the values, no outcome is missing and {APART} (" in sentence(both)
 
 
 def test_a_policy_that_no_model_values_stands_beside_nothing() -> None:

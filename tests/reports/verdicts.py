@@ -110,7 +110,8 @@ def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset:
     Parameters
     ----------
     answer
-        One of :data:`CHANGES`, or ``conditional``: better, if the recorded state explains the choices.
+        One of :data:`CHANGES`, or ``conditional``: better, if the recorded state explains the choices and
+        no outcome is missing.  The others have the operator's word on practice.
     kind, markov, dataset
         Of the card.
     """
@@ -130,5 +131,7 @@ def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset:
         told["value"] |= ends | {"status": "evaluated", "gap": found.value.upper - found.value.lower}
         told["model_baselines"]["this policy"] = {"lower": 0.66123, "upper": 0.75987, "estimate": 0.7102}
     bare = Report.model_validate(told)
-    told["verdict"] = decided(found, bare.dataset, bare.guarantee.rho, pays_at_the_end=end).model_dump()
+    told["verdict"] = decided(
+        found, bare.dataset, bare.guarantee.rho, pays_at_the_end=end, recorded=None if end else True
+    ).model_dump()
     return Report.model_validate(told)
