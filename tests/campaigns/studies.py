@@ -50,6 +50,14 @@ def shown(name: str) -> str:
     return markdown(head, ([*who, *(of.get(e, "") for e in budgets)] for who, of in cells.items()))
 
 
+def claims(name: str) -> str:
+    """How many claims hold, and those that do not; the rows' own figures stand on a study's page."""
+    rows = read(name)
+    failed = [r for r in rows if r["holds"] != "yes"]
+    table = markdown(["study", "claim that does not hold"], ([r["study"], r["claim"]] for r in failed))
+    return f"{len(rows) - len(failed)} of {len(rows)} claims hold.\n\n{table}"
+
+
 if __name__ == "__main__":
     measured = {"papers": papers, "trust": trust}
     for name in sys.argv[1:]:
