@@ -198,7 +198,7 @@ def _number(role: str, dtypes: Dtypes) -> pl.Expr:
 def _either_form(labels: Mapping[str, _T]) -> dict[str, _T]:
     """Labels, and each integer among them as the float that an empty cell of another row makes of it, and back."""
     floats = {f"{label}.0": x for label, x in labels.items() if label.lstrip("-").isdecimal()}
-    return floats | {re.sub(_WHOLE, r"\1", label): x for label, x in labels.items()} | labels
+    return floats | {re.sub(_WHOLE, r"\1", label): x for label, x in labels.items()} | {**labels}
 
 
 def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
