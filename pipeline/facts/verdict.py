@@ -269,9 +269,12 @@ def decide(
     # the operator's word on practice says these things too
     unsaid = confounding is not None and confounding.status != "declared"
     returning = data.episodes_per_user > 1 or (beyond_cap and unsaid)
-    conditions: dict[str, object] = {"left_out": _left_out(evaluated, data), "returning": returning}
-    conditions |= {"features": True} if evaluated.misfit is not None else {}
-    conditions |= {"unsaid": True} if data.kind == "real" and unsaid else {}
+    conditions = {
+        "left_out": _left_out(evaluated, data),
+        "returning": returning,
+        "features": evaluated.misfit is not None,
+        "unsaid": data.kind == "real" and unsaid,
+    }
     return Verdict.model_validate(verdict | conditions)
 
 
