@@ -224,7 +224,8 @@ def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
     for one, following in pairwise(steps):
         if following.since <= one.t:
             return following.intent
-    for i, e in enumerate(intents[:1] if is_older(intents[0].body["counter"]) else intents):
+    older = bool(intents) and is_older(intents[0].body["counter"])
+    for i, e in enumerate(intents[:1] if older else intents):
         if Fraction(e.body["rho"]) < _price(entries, intents[:i], e):
             return e
     return None

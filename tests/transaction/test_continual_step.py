@@ -194,6 +194,8 @@ def test_a_night_that_another_store_overtook_is_neither_drawn_nor_committed():
     assert overtaken(first, "shop", {"key": "k", "since": 3, "night": 4}).t == 3
     assert overtaken(first, "shop", {"key": "k", "since": 4, "night": 4}) is None
     assert mispriced(other, "shop", "k") is None
+    # nothing was charged for it yet
+    assert mispriced(other, "shop", "another") is None
     twice, _ = night_entries((1, 1), (2, 3), (2, 2))
     assert mispriced(twice, "shop", "k").body["counter"]["night"] == 2
     touching, _ = night_entries((1, 1), (2, 3), (3, 4))
