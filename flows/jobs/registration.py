@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,7 @@ def register_job(
     refuse_old_ledger(card.name, ledger, home.store)
     if not ledger.entries(card.name):
         _refuse_unnamed_steps(card)
-    entry = ledger.register(card, amend=amend)
-    if (look := draft_of(card, ledger.inspections(card.name))) is not None:
-        ledger.note(card.name, "INSPECT", look)
+    entry = ledger.register(card, amend=amend, look=partial(draft_of, card))
     key = introduce_key(card.name, ledger, home)
     for recipe in recipes:
         _register_recipe(recipe, card.name, ledger, home)

@@ -32,7 +32,7 @@ from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import recipe_identity
-from pipeline.ledger.account import card_hash, reserve_of
+from pipeline.ledger.account import card_hash, reserve_of, sharing
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, counter_facts, guarantee, route_of
 from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
@@ -221,8 +221,9 @@ class Made:
 
 
 def looks_of(entries: Sequence[Entry], lineage: str) -> list[Entry]:
-    """The INSPECT entries of a lineage, which a certificate lists."""
-    return [e for e in entries if e.kind == "INSPECT" and e.lineage == lineage]
+    """The INSPECT entries of all lineages that may hold the same people, which a certificate lists."""
+    among = sharing(entries, lineage)
+    return [e for e in entries if e.kind == "INSPECT" and e.lineage in among]
 
 
 def read_back(run: Made, home: Home, ledger: Ledger) -> Report | None:

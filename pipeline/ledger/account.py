@@ -395,16 +395,17 @@ def _limit(entries: Sequence[Entry], lineage: str, limit: str) -> Fraction | Non
 
 
 def written_by(entries: Sequence[Entry], now: datetime) -> list[str]:
-    """Dates on which entries were written (UTC): each its own, or a bound where a clock ran ahead of ``now``.
+    """Dates on which entries were written (UTC): each its own, or a bound where a clock was wrong.
 
-    An entry dated later than now was written before the next one that is not, and after all earlier ones.
+    Each was written after all earlier ones; one dated later than now, before the next one that is not.
     """
     present = now.isoformat(timespec="seconds")
     earlier = accumulate((e.at if e.at <= present else "" for e in entries), max)
     following, dated = present, list[str]()
     for e, before in reversed(list(zip(entries, earlier, strict=True))):
         following = e.at if e.at <= present else following
-        dated.append(e.at if e.at <= present else max(before, following))
+        # never before an earlier entry: a charge by a clock that was set back would count in no month
+        dated.append(max(before, following))
     return dated[::-1]
 
 

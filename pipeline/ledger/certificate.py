@@ -177,9 +177,8 @@ def _counted_once(card: AnyCard) -> str:
 
 
 def _inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
-    """Sentences on the INSPECT entries of a lineage; empty where there are none."""
-    if not looks:
-        return []
+    """Sentences on INSPECT entries, of the card's lineage and of others that may hold its people; empty without any."""
+    elsewhere, looks = [e for e in looks if e.lineage != card.name], [e for e in looks if e.lineage == card.name]
     drafts = [e for e in looks if "drafted" in e.body]
     inspected = [e for e in looks if e not in drafts]
     sentences = [
@@ -187,6 +186,12 @@ def _inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
         f"{', '.join(e.body['from_data']) or 'no key'} of it may depend on people's records, which no budget covers"
         for e in drafts
     ]
+    if elsewhere:
+        names = ", ".join(sorted({e.lineage for e in elsewhere}))
+        sentences.append(
+            f"somebody looked at the data of {names} ({_named(elsewhere)}), whose people may be the same: what card "
+            "and recipe took from that is not accounted for"
+        )
     if inspected:
         sentences.append(
             f"somebody looked at the data with `reticent inspect` ({_named(inspected)}); "

@@ -29,7 +29,7 @@ from pipeline.ledger.account import (
     refuse_beyond,
 )
 from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_seeded, refuse_taken_over
-from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
+from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head, entries_of
 from pipeline.ledger.database import Chain, Page, open_engine, refusal
 from pipeline.ledger.people import claim, key_file, known_key, knows_people
 from pipeline.ledger.publication import OperatorKey, vouch
@@ -94,15 +94,22 @@ class Ledger:
 
     # entries that charge nothing
 
-    def register(self, card: AnyCard, *, amend: bool = False) -> Entry | None:
+    def register(
+        self, card: AnyCard, *, amend: bool = False, look: Callable[[Sequence[Entry]], Body | None] = lambda _: None
+    ) -> Entry | None:
         """Create the lineage, or check that the card still agrees with its registration.
 
+        ``look``: from the lineage's INSPECT entries to the body of one that they lack; None: none is lacking.
         Returns the new entry; None where the lineage stood already and agrees.
         Raises CardError if a registered field differs and ``amend`` is not set, or it is too late to change it.
         """
         with self._chain.open() as page:
             change = change_of_registration(page.entries, card, amend)
-            return None if change is None else page.append(card.name, *change)
+            entry = None if change is None else page.append(card.name, *change)
+            # both or neither: a run would not tell of a look that a kill left out
+            if (body := look(entries_of(page.entries, card.name, "INSPECT"))) is not None:
+                page.append(card.name, "INSPECT", body)
+            return entry
 
     def claim(self, lineage: str, people: Sequence[Sequence[str]], key: bytes) -> list[str | None]:
         """Claim people for a lineage: :func:`pipeline.ledger.people.claim`."""

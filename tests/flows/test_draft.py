@@ -15,6 +15,7 @@ import pytest
 
 import reticent
 from flows import verbs
+from pipeline.ledger.database import Page
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 
@@ -110,6 +111,26 @@ def test_register_enters_the_look_once_and_the_certificate_names_it(tmp_path):
     assert run.verify().ok and run.verify().vouched
     shown = invoke("ledger", "show", "--card", shop, "--home", tmp_path / "home")
     assert shown.stdout.count("the log, to draft the card") == 1
+
+
+def test_a_register_that_dies_leaves_no_drafted_card_without_its_look(tmp_path, monkeypatch):
+    shop = lay_out(tmp_path / "shop", kind="real", ledger="books.db")
+    with (shop / "card.toml").open("a") as file:
+        file.write('[provenance]\ndrafted = "2026-11-22"\nfrom_data = ["domain.horizon"]\n')
+    store, append = reticent.Store(tmp_path / "home"), Page.append
+
+    def dies(page, lineage, kind, body, *more):
+        if kind == "INSPECT":
+            raise KeyboardInterrupt
+        return append(page, lineage, kind, body, *more)
+
+    with monkeypatch.context() as hooked:
+        hooked.setattr(Page, "append", dies)
+        with pytest.raises(KeyboardInterrupt):
+            store.register(shop)
+    store.ingest(shop)
+    with pytest.raises(reticent.BudgetError, match="register"):
+        reticent.run(shop / "private.toml", store=store)
 
 
 def test_a_card_that_was_not_drafted_has_the_digest_it_had(tmp_path):

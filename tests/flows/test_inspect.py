@@ -123,6 +123,22 @@ def test_the_certificate_says_that_the_card_was_changed_after_a_look(shop, home)
     assert "the card was changed" not in told(run_folder(home, shop))
 
 
+def test_a_look_at_the_same_people_under_another_name_is_told(tmp_path):
+    home, folders = home_at(tmp_path / "home"), []
+    for name in ("shop", "again"):
+        folders.append(lay_out(tmp_path / name, kind="real", ledger="../ledger.db"))
+        card = folders[-1] / "card.toml"
+        card.write_text(card.read_text().replace('name = "shop"', f'name = "{name}"'))
+        register_job(str(folders[-1]), home)
+        ingest_job(str(folders[-1]), home)
+    assert "somebody looked" not in told(home.runs / run_job(str(folders[0] / "private.toml"), home)["run"])
+    entry = inspect_job(str(folders[1]), home)["ledger_entry"]
+    # the release is the one of before
+    folder = home.runs / run_job(str(folders[0] / "private.toml"), home)["run"]
+    assert f"somebody looked at the data of again (entry {entry}), whose people may be the same" in told(folder)
+    assert "the card was changed" not in told(folder) and "data of again" in (folder / "report.html").read_text()
+
+
 def test_a_domain_changed_and_amended_after_a_look_is_told_too(shop, home):
     inspect_job(str(shop), home)
     card = shop / "card.toml"

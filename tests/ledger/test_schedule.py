@@ -62,6 +62,17 @@ def test_a_clock_that_was_set_back_frees_nothing(book, at):
         charge(book, "b", "1/10")
 
 
+def test_a_charge_of_a_clock_that_was_set_back_counts_when_the_clock_is_right_again(book, at):
+    charge(book, "a", "1/10")
+    at("1970-01-01T00:00:00")
+    charge(book, "b", "4/10")
+    at("2026-01-31T23:30:00")
+    with pytest.raises(BudgetError, match="left 0 of .* this month"):
+        charge(book, "c", "1/10")
+    at("2026-02-01T00:00:00")
+    assert book.left("tiny").facts() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.3)}
+
+
 def test_one_jump_of_the_clock_to_2200_costs_one_month_and_not_all_of_them(book, at):
     charge(book, "a", "48/100")
     at("2200-01-01T00:00:00")
