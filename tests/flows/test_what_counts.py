@@ -1,0 +1,115 @@
+"""Plain logs through the Python door: which rewards a page counts, and why it withholds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from flows.terminal.inspection_page import warnings_of
+from reticent import Store, run
+from tests.flows.shop import RECIPE
+
+PEOPLE = 20_000
+CARD = """
+schema_version = 2
+name = "visits"
+[unit]
+user = "who"
+users_public = 20000
+[domain]
+horizon = 3
+states = { column = "state", labels = ["well", "ill"], ends = ["end"] }
+actions = { column = "done", labels = ["mild", "strong"] }
+[reward]
+range = [0.0, 1.0]
+[source]
+files = ["frame.parquet"]
+columns = { user_id = "who", episode_id = "stay", step = "visit", reward = "good" }
+[budget]
+rho = 4.0
+ledger = "ledger.db"
+"""
+JUDGED = "[evaluate]\npeople = 0.5\n"
+
+
+def visits(visit: int, who: Any, ill: Any, strong: Any, good: Any, **more: Any) -> pl.DataFrame:
+    """Rows of one visit."""
+    named = {"state": np.where(ill, "ill", "well"), "done": np.where(strong, "strong", "mild")}
+    return pl.DataFrame({"who": who, "stay": who, "visit": np.full(len(who), visit), "good": good * 1.0} | named | more)
+
+
+def page_of(
+    folder: Path, log: pl.DataFrame, changes: dict[str, str], agent: str, more: str = JUDGED
+) -> tuple[str, Any]:
+    """The page and the verdict of a run on this card with ``changes``."""
+    card, folder = CARD, folder / str(len(list(folder.iterdir())))
+    for old, new in changes.items():
+        assert old in card
+        card = card.replace(old, new)
+    folder.mkdir()
+    (folder / "card.toml").write_text(card)
+    text = RECIPE.format(name="visits", agent=agent, privacy="[privacy]\nrho = 1.0")
+    (folder / "recipe.toml").write_text(text + more)
+    store = Store(folder / "home")
+    store.register(folder / "card.toml")
+    store.ingest(folder / "card.toml", log)
+    done = run(folder / "recipe.toml", store=store)
+    [page] = (folder / "home" / "runs").glob("visits-*/report.md")
+    return page.read_text(), done.verdict
+
+
+def harmful_later() -> pl.DataFrame:
+    """A first visit at which the strong drug helps, .7 instead of .5, and three that are worse for it, .3."""
+    g, who = np.random.default_rng(1), np.arange(PEOPLE)
+    strong = g.random(PEOPLE) < 0.5
+    chances = [np.where(strong, 0.7, 0.5), *[np.where(strong, 0.3, 0.5)] * 3]
+    return pl.concat(
+        [visits(h, who, np.zeros(PEOPLE), strong & (h == 0), g.random(PEOPLE) < p) for h, p in enumerate(chances)]
+    )
+
+
+@pytest.mark.parametrize("word", ["", 'practice = "recorded"\n'])
+def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_says_so(tmp_path: Path, word: str) -> None:
+    changes = {"horizon = 3\n": f"horizon = 1\n{word}"}
+    page, verdict = page_of(tmp_path, harmful_later(), changes, "dp-one-step")
+    assert verdict.answer == "better"
+    assert "rounded down to steps of 1, of the first step of an episode" in page
+    # the true difference of whole episodes is -.4; a word that says that nothing comes later is false of this log
+    said = "no outcome is missing or comes after the last declared step"
+    assert (said in verdict.confounding.why) == bool(word) and said in page
+    assert word or "or beyond the last declared step are set aside" in page
+
+
+def test_ingest_warns_of_rows_beyond_the_horizon() -> None:
+    counts = {"share_lost": 0.0, "people_kept": 100, "people_lost": 0, "rewards": None, "differences": []}
+    rule = {"rule": "beyond_horizon", "effect": "drop_step", "rows": 40, "episodes": 20, "people": 20}
+    [warning] = warnings_of({**counts, "rules": [rule]})
+    assert warning.startswith("warning: 20 people have rows beyond domain.horizon: what those pay counts nowhere")
+    assert not warnings_of({**counts, "rules": [{**rule, "people": 5}]})
+
+
+def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Path) -> None:
+    g, who = np.random.default_rng(2), np.arange(PEOPLE)
+    soon = g.random(PEOPLE) < 0.5
+    # the strong drug pays .5 and then .2, the mild one .2 and then .6: .1 more in all, and less at half the worth
+    log = pl.concat(
+        [
+            visits(0, who, np.zeros(PEOPLE), soon, g.random(PEOPLE) < np.where(soon, 0.5, 0.2)),
+            visits(1, who, soon, np.zeros(PEOPLE), g.random(PEOPLE) < np.where(soon, 0.2, 0.6)),
+        ]
+    )
+    fine = "range = [0.0, 1.0]\nsteps = 1000\n"
+    half = {"horizon = 3\n": "horizon = 2\ndiscount = 0.5\n", "range = [0.0, 1.0]\n": fine}
+    page, verdict = page_of(tmp_path, log, half, "dp-apvi")
+    assert verdict.answer == "better"
+    assert "summed over the first 2 steps of an episode (each counting 0.5 times as much as one a step before)" in page
+    once = {"horizon = 3\n": "horizon = 2\n", "range = [0.0, 1.0]\n": "range = [0.0, 1.0]\ntotal = 1.0\n"}
+    page, _ = page_of(tmp_path, log, once, "dp-apvi")
+    assert "summed over the first 2 steps of an episode (cut to 1 in all)" in page
+    last = {"horizon = 3\n": "horizon = 2\n", "range = [0.0, 1.0]\n": 'range = [0.0, 1.0]\npaid = "last"\n'}
+    page, _ = page_of(tmp_path, log, last, "dp-apvi")
+    assert ", of the last of the first 2 steps of an episode" in page
