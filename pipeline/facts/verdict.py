@@ -248,6 +248,8 @@ def decide(
         )
     elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
         answer, why = "withheld", contradiction
+    elif impossible := _impossible(evaluated, data):
+        answer, why = "withheld", impossible
     elif evaluated.misfit is not None and abs(evaluated.misfit) > MISFIT:
         answer = "withheld"
         why = (
@@ -296,6 +298,22 @@ def _apart(model: Baseline, measured: Interval) -> str:
         f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Rows "
         "that lead nowhere (source.last_row) or lie beyond domain.cell_cap, steps that are not alike, and a "
         "domain.start that is not the log's count in one only."
+    )
+
+
+def _impossible(evaluated: Evaluated, data: DeclaredTables | DeclaredPlant) -> str:
+    """Sentence on a difference larger than what an episode can pay beside current practice; empty where it is not."""
+    if isinstance(data, DeclaredPlant):
+        return ""
+    low, high = (data.horizon * float(end) for end in data.reward_range)
+    least, most = min(low, 0.0), max(high, 0.0) if data.reward_total is None else float(data.reward_total)
+    practice, gain = evaluated.practice, evaluated.improvement
+    if gain.lower <= most - practice.lower and gain.upper >= least - practice.upper:
+        return ""
+    return (
+        f"An episode pays {number(least, 3)} to {number(most, 3)} and current practice is worth "
+        f"{number(practice.estimate, 3)}: no policy can make a difference as large as people's scores show. Where "
+        "nobody is paid twice (reward.total), the state must tell who was paid, or the episode end there."
     )
 
 

@@ -113,3 +113,20 @@ def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Pat
     last = {"horizon = 3\n": "horizon = 2\n", "range = [0.0, 1.0]\n": 'range = [0.0, 1.0]\npaid = "last"\n'}
     page, _ = page_of(tmp_path, log, last, "dp-apvi")
     assert ", of the last of the first 2 steps of an episode" in page
+
+
+@pytest.mark.parametrize("agent", ["dp-apvi", "dp-one-step"])
+def test_a_difference_that_no_episode_can_pay_is_withheld(tmp_path: Path, agent: str) -> None:
+    g, who = np.random.default_rng(5), np.arange(PEOPLE)
+    well, log = np.zeros(PEOPLE, bool), list[pl.DataFrame]()
+    # recovery pays once, people keep coming, and no state tells who did: practice is worth .974 of 1
+    for h in range(4):
+        strong = g.random(PEOPLE) < 0.5
+        good = ~well & (g.random(PEOPLE) < np.where(strong, 0.8, 0.4))
+        well |= good
+        log.append(visits(h, who, g.random(PEOPLE) < 0.5, strong, good))
+    once = {"horizon = 3\n": "horizon = 4\n", "range = [0.0, 1.0]\n": "range = [0.0, 1.0]\ntotal = 1.0\n"}
+    _, verdict = page_of(tmp_path, pl.concat(log), once, agent)
+    # the best policy gains .024, and people's scores say ten times that
+    assert verdict.answer == "withheld"
+    assert verdict.why.startswith("An episode pays 0 to 1 and current practice is worth 0.97")
