@@ -295,9 +295,10 @@ def _apart(model: Baseline, measured: Interval) -> str:
         return ""
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     return (
-        f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Rows "
-        "that lead nowhere (source.last_row) or lie beyond domain.cell_cap, steps that are not alike, and a "
-        "domain.start that is not the log's count in one only."
+        f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Such "
+        "a gap comes of rows that lead nowhere (source.last_row) or lie beyond domain.cell_cap, of steps that are not "
+        "alike, of a domain.start that is not the log's, of judges who came later (evaluate.since), or of people with "
+        "more episodes than others: tables count these more often (unit.episodes_per_user = 1 does not)."
     )
 
 

@@ -115,6 +115,29 @@ def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Pat
     assert ", of the last of the first 2 steps of an episode" in page
 
 
+def stays(often: int) -> pl.DataFrame:
+    """Stays of three visits: ill people have ``often``, whatever is done, the others one; the strong drug helps."""
+    g = np.random.default_rng(3)
+    frail = g.random(PEOPLE) < 0.4
+    who = np.repeat(np.arange(PEOPLE), np.where(frail, often, 1))
+    ill, log = g.random(len(who)) < np.where(frail[who], 0.8, 0.2), []
+    for h in range(3):
+        strong = g.random(len(who)) < 0.5
+        good = g.random(len(who)) < np.where(ill, 0.2 + 0.2 * strong, 0.7)
+        log.append(visits(h, who, ill, strong, good).with_columns(stay=pl.Series(range(len(who)))))
+        ill = np.where(g.random(len(who)) < 0.8, ill, ~ill)
+    return pl.concat(log)
+
+
+def test_people_with_more_episodes_than_others_are_a_reason_for_two_values_of_practice(tmp_path: Path) -> None:
+    several = {"users_public = 20000\n": "users_public = 20000\nepisodes_per_user = 3\n"}
+    _, verdict = page_of(tmp_path, stays(3), several, "dp-apvi")
+    assert verdict.answer == "withheld"
+    assert "people with more episodes than others: tables count these more often" in verdict.why
+    _, verdict = page_of(tmp_path, stays(3), {}, "dp-apvi")
+    assert verdict.answer == "better"
+
+
 @pytest.mark.parametrize("agent", ["dp-apvi", "dp-one-step"])
 def test_a_difference_that_no_episode_can_pay_is_withheld(tmp_path: Path, agent: str) -> None:
     g, who = np.random.default_rng(5), np.arange(PEOPLE)
