@@ -531,7 +531,7 @@ def _when(view: Decisions, run: policy_sections.Steps) -> str:
 _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_changes": "Nothing to test"}
 # the status of unrecorded traits, in one sentence
 _CONDITION = {
-    "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
+    "seen": "A check shows that something outside of the recorded state drives decisions, and may drive outcomes.",
     "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
     "from the recorded state alone, that no outcome is missing or comes after the last declared step, that nobody has "
     "more episodes than count, and that what is done for one person changes nothing for another; no log can prove it.",

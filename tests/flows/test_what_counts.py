@@ -138,6 +138,28 @@ def test_people_with_more_episodes_than_others_are_a_reason_for_two_values_of_pr
     assert verdict.answer == "better"
 
 
+def sites(state: bool) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Two sites that practise unlike and fare alike, and the card's states with or without the site."""
+    g, who, log = np.random.default_rng(4), np.arange(PEOPLE), list[pl.DataFrame]()
+    site, ill = g.random(PEOPLE) < 0.5, g.random(PEOPLE) < 0.5
+    for h in range(3):
+        strong = g.random(PEOPLE) < np.where(site, 0.9, 0.1)
+        log.append(visits(h, who, ill, strong, g.random(PEOPLE) < np.where(ill, 0.2 + 0.2 * strong, 0.7)))
+        named = np.where(ill, "ill", "well").astype(object) + np.where(site, " north", " south")
+        log[-1] = log[-1].with_columns(state=pl.Series(named.tolist())) if state else log[-1]
+        ill = np.where(g.random(PEOPLE) < np.where(strong, 0.6, 0.8), ill, ~ill)
+    four = '"well north", "well south", "ill north", "ill south"'
+    return pl.concat(log), {'"well", "ill"': four} if state else {}
+
+
+def test_sites_that_practise_unlike_and_fare_alike_are_not_called_a_cause_of_outcomes(tmp_path: Path) -> None:
+    _, verdict = page_of(tmp_path, *sites(state=False), "dp-apvi")
+    assert verdict.answer == "withheld" and verdict.confounding.status == "seen"
+    assert "drives both" not in verdict.why and "sites or years that fare alike" in verdict.why
+    _, verdict = page_of(tmp_path, *sites(state=True), "dp-apvi")
+    assert verdict.answer == "better"
+
+
 @pytest.mark.parametrize("agent", ["dp-apvi", "dp-one-step"])
 def test_a_difference_that_no_episode_can_pay_is_withheld(tmp_path: Path, agent: str) -> None:
     g, who = np.random.default_rng(5), np.arange(PEOPLE)
