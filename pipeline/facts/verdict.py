@@ -352,7 +352,8 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
             "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
             "practice steers it. A trial would tell."
         )
-    unjudged = "Everybody in this log helped to choose the policy, so nobody is left to judge it"
+    # of a real dataset, who is reserved has taught nothing either
+    unjudged = "Nobody was held out to judge this policy"
     if data.kind == "real" and data.markov == "aggregated":
         return (
             f"{unjudged}. Nor would a verdict about people come of holding some out: the declared states are bins that "

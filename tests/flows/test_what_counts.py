@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from flows.terminal.inspection_page import warnings_of
+from pipeline.facts.verdict import Verdict
 from reticent import Store, run
 from tests.flows.shop import RECIPE
 
@@ -175,3 +176,10 @@ def test_a_difference_that_no_episode_can_pay_is_withheld(tmp_path: Path, agent:
     # the best policy gains .024, and people's scores say ten times that
     assert verdict.answer == "withheld"
     assert verdict.why.startswith("An episode pays 0 to 1 and current practice is worth 0.97")
+
+
+def test_a_page_without_judges_does_not_say_that_everybody_taught(tmp_path: Path) -> None:
+    page, verdict = page_of(tmp_path, harmful_later(), {"horizon = 3\n": "horizon = 1\n"}, "dp-apvi", more="")
+    # half of the people are reserved and taught nothing
+    assert isinstance(verdict, Verdict) and verdict.answer == "not_evaluated"
+    assert "Everybody" not in page and "Nobody was held out to judge this policy" in page
