@@ -128,6 +128,8 @@ class Verdict(Part):
     features
         Whether the estimate rests on values that the declared features of observations describe: checks of what they
         leave out look in few directions.
+    later
+        Whether those who judge came after those who taught: scores are weighed by the practice of the latter.
     unsaid
         Whether nobody vouches for what no released number shows: that no outcome is missing, as of people beyond the
         declared number or of steps behind a gap, and that nobody gains what another loses.
@@ -141,6 +143,7 @@ class Verdict(Part):
     left_out: Number | None = None
     returning: bool = False
     features: bool = False
+    later: bool = False
     unsaid: bool = False
 
     @property
@@ -157,6 +160,7 @@ class Verdict(Part):
         open_ = None if self.confounding is None else self.confounding.condition
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
+        found += ["practice was the same among those who taught"] if self.later else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:
             found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
@@ -220,6 +224,7 @@ def decide(
     practice: Baseline | None = None,
     *,
     beyond_cap: bool = False,
+    later: bool = False,
 ) -> Verdict:
     """The answer and its reason.
 
@@ -227,6 +232,7 @@ def decide(
     ``rho``: cost of the run, zCDP; None where nothing is private.
     ``practice``: current practice by the released model; None where it has none.
     ``beyond_cap``: whether the log may hold more episodes of a person than count.
+    ``later``: whether those who judge came after those who taught.
     """
     if evaluated is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
@@ -275,6 +281,7 @@ def decide(
         "left_out": _left_out(evaluated, data),
         "returning": returning,
         "features": evaluated.misfit is not None,
+        "later": later and unsaid,
         "unsaid": data.kind == "real" and unsaid,
     }
     return Verdict.model_validate(verdict | conditions)
