@@ -313,6 +313,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
     hidden = _confounding(facts.evaluation, card, entries)
     beyond_cap = isinstance(card, Card) and card.kind == "real" and not card.one_episode
     practice = facts.model_baselines.get("practice")
+    later = (asked := recipe.terms.evaluate) is not None and asked.since is not None
     report = Report(
         schema_version=1,
         run=name,
@@ -321,7 +322,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
         dataset=data,
         **present(made=record),
         guarantee=promise,
-        verdict=decide(facts.evaluation, data, promise.rho, hidden, practice, beyond_cap=beyond_cap),
+        verdict=decide(facts.evaluation, data, promise.rho, hidden, practice, beyond_cap=beyond_cap, later=later),
         **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),
         constants=facts.constants,
         value=facts.value,

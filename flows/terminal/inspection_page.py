@@ -15,7 +15,7 @@ ONLY = "OPERATOR ONLY: raw facts, not for publication."
 
 
 def warnings_of(r: Dump) -> list[str]:
-    """Warnings on people lost, episodes beyond the cap, rewards rounded and differences between lost and kept."""
+    """Warnings on people lost, what lies beyond cap or horizon, rewards rounded, and how lost and kept differ."""
     warnings: list[str] = []
     if r["share_lost"] > LOUD:
         warnings.append(
@@ -28,6 +28,12 @@ def warnings_of(r: Dump) -> list[str]:
             f"warning: {beyond:,} people have more episodes than count, and a hash drew which do: where what is done "
             "or comes of it decides who comes again, an action can look better that is not; practice = 'recorded' "
             "says that nobody does"
+        )
+    later = sum(one["people"] or 0 for one in r["rules"] if one["rule"] == "beyond_horizon")
+    if later > LOUD * (r["people_kept"] + r["people_lost"]):
+        warnings.append(
+            f"warning: {later:,} people have rows beyond domain.horizon: what those pay counts nowhere, so an action "
+            "can look better that does harm later; practice = 'recorded' says that nothing comes later"
         )
     if (rounded := r["rewards"]) is not None and rounded["share"] > LOUD:
         fits = rounded["steps_that_fit"]

@@ -440,6 +440,10 @@ class DeclaredTables(Declared):
         Least and greatest reward, a step of the lattice, and the most that one person's rewards sum to.
     reward_called
         Name of the unit of rewards, where it is declared.
+    reward_paid
+        ``last`` where only the last row of an episode pays.
+    discount
+        Worth of a reward one step later, where the card declares one.
     start_declared
         Probability of each first state.
     reward_table
@@ -468,6 +472,8 @@ class DeclaredTables(Declared):
     reward_unit: Number
     reward_total: Number | None
     reward_called: str | None = None
+    reward_paid: Literal["last"] | None = None
+    discount: Number | None = None
     start_declared: dict[str, Number] | None = None
     reward_table: Matrix | list[Matrix] | None = None
     reward_on_entering: dict[str, Number] | None = None
@@ -575,6 +581,8 @@ def _tables(card: Card, shared: Dump, snapshot: int | None) -> DeclaredTables:
         reward_total=r.total,
         **present(
             reward_called=r.called,
+            reward_paid=None if r.paid == "each" else r.paid,
+            discount=None if d.discount == 1 else d.discount,
             start_declared=None if d.start == "released" else dict(d.start),
             reward_table=r.table,
             reward_on_entering=r.on_entering,

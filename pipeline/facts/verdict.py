@@ -128,6 +128,8 @@ class Verdict(Part):
     features
         Whether the estimate rests on values that the declared features of observations describe: checks of what they
         leave out look in few directions.
+    later
+        Whether those who judge came after those who taught: scores are weighed by the practice of the latter.
     unsaid
         Whether nobody vouches for what no released number shows: that no outcome is missing, as of people beyond the
         declared number or of steps behind a gap, and that nobody gains what another loses.
@@ -141,6 +143,7 @@ class Verdict(Part):
     left_out: Number | None = None
     returning: bool = False
     features: bool = False
+    later: bool = False
     unsaid: bool = False
 
     @property
@@ -157,6 +160,7 @@ class Verdict(Part):
         open_ = None if self.confounding is None else self.confounding.condition
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
+        found += ["practice was the same among those who taught"] if self.later else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:
             found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
@@ -220,6 +224,7 @@ def decide(
     practice: Baseline | None = None,
     *,
     beyond_cap: bool = False,
+    later: bool = False,
 ) -> Verdict:
     """The answer and its reason.
 
@@ -227,6 +232,7 @@ def decide(
     ``rho``: cost of the run, zCDP; None where nothing is private.
     ``practice``: current practice by the released model; None where it has none.
     ``beyond_cap``: whether the log may hold more episodes of a person than count.
+    ``later``: whether those who judge came after those who taught.
     """
     if evaluated is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
@@ -248,6 +254,8 @@ def decide(
         )
     elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
         answer, why = "withheld", contradiction
+    elif impossible := _impossible(evaluated, data):
+        answer, why = "withheld", impossible
     elif evaluated.misfit is not None and abs(evaluated.misfit) > MISFIT:
         answer = "withheld"
         why = (
@@ -273,6 +281,7 @@ def decide(
         "left_out": _left_out(evaluated, data),
         "returning": returning,
         "features": evaluated.misfit is not None,
+        "later": later and unsaid,
         "unsaid": data.kind == "real" and unsaid,
     }
     return Verdict.model_validate(verdict | conditions)
@@ -293,9 +302,26 @@ def _apart(model: Baseline, measured: Interval) -> str:
         return ""
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     return (
-        f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Rows "
-        "that lead nowhere (source.last_row) or lie beyond domain.cell_cap, steps that are not alike, and a "
-        "domain.start that is not the log's count in one only."
+        f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Such "
+        "a gap comes of rows that lead nowhere (source.last_row) or lie beyond domain.cell_cap, of steps that are not "
+        "alike, of a domain.start that is not the log's, of judges who came later (evaluate.since), or of people with "
+        "more episodes than others: tables count these more often (unit.episodes_per_user = 1 does not)."
+    )
+
+
+def _impossible(evaluated: Evaluated, data: DeclaredTables | DeclaredPlant) -> str:
+    """Sentence on a difference larger than what an episode can pay beside current practice; empty where it is not."""
+    if isinstance(data, DeclaredPlant):
+        return ""
+    low, high = (data.horizon * float(end) for end in data.reward_range)
+    least, most = min(low, 0.0), max(high, 0.0) if data.reward_total is None else float(data.reward_total)
+    practice, gain = evaluated.practice, evaluated.improvement
+    if gain.lower <= most - practice.lower and gain.upper >= least - practice.upper:
+        return ""
+    return (
+        f"An episode pays {number(least, 3)} to {number(most, 3)} and current practice is worth "
+        f"{number(practice.estimate, 3)}: no policy can make a difference as large as people's scores show. Where "
+        "nobody is paid twice (reward.total), the state must tell who was paid, or the episode end there."
     )
 
 
@@ -333,7 +359,8 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
             "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
             "practice steers it. A trial would tell."
         )
-    unjudged = "Everybody in this log helped to choose the policy, so nobody is left to judge it"
+    # of a real dataset, who is reserved has taught nothing either
+    unjudged = "Nobody was held out to judge this policy"
     if data.kind == "real" and data.markov == "aggregated":
         return (
             f"{unjudged}. Nor would a verdict about people come of holding some out: the declared states are bins that "

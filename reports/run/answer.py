@@ -301,9 +301,11 @@ def score(report: Report, *, short: bool = False) -> str:
     if isinstance(data, DeclaredPlant):
         return "score: minus the cost of an episode" if short else "Score: minus the cost of an episode; 0 is best."
     each_once = "" if data.episodes_per_user == 1 else "; a person with several counts by their mean"
+    H = data.horizon  # noqa: N806
     if (end := outcome(data)) is not None:
         share = f"share of {whose} with the end “{end}”"
-        return f"score: {share}" if short else f"Score: the {share}, from 0 (worst) to 1 (best){each_once}."
+        within = f"{share} within {number(H)} step{'s' * (H > 1)}"
+        return f"score: {share}" if short else f"Score: the {within}, from 0 (worst) to 1 (best){each_once}."
     name = None if data.reward_called is None else clean(data.reward_called)
     if short:
         return f"score: {name or 'sum of the rewards'} of an episode"
@@ -313,7 +315,20 @@ def score(report: Report, *, short: bool = False) -> str:
     # rewards beyond the declared range, or between its steps, count as other numbers than the log's
     lattice = f", cut to this range and rounded down to steps of {number(data.reward_unit)}"
     cut = lattice if data.reward_kind == "estimate" and not pays else ""
-    return f"Score: {each}{cut}, summed over an episode{each_once}."
+    # nor do rows beyond the declared steps count
+    return f"Score: {each}{cut}, {_summed(data)}{each_once}."
+
+
+def _summed(data: DeclaredTables) -> str:
+    """Rows of an episode whose rewards count, and how much of each."""
+    steps, counted = f"the first {number(data.horizon)} steps", []
+    if data.discount is not None:
+        counted += [f"each counting {number(data.discount)} times as much as one a step before"]
+    if data.reward_total is not None and data.reward_kind == "estimate":
+        counted += [f"cut to {number(data.reward_total)} in all"]
+    over = f"of the last of {steps}" if data.reward_paid == "last" else f"summed over {steps}"
+    over = "of the first step" if data.horizon == 1 else over
+    return f"{over} of an episode" + (f" ({', '.join(counted)})" if counted else "")
 
 
 def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
@@ -516,10 +531,10 @@ def _when(view: Decisions, run: policy_sections.Steps) -> str:
 _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_changes": "Nothing to test"}
 # the status of unrecorded traits, in one sentence
 _CONDITION = {
-    "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
+    "seen": "A check shows that something outside of the recorded state drives decisions, and may drive outcomes.",
     "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
-    "from the recorded state alone, that no outcome is missing, that nobody has more episodes than count, and that "
-    "what is done for one person changes nothing for another; no log can prove it.",
+    "from the recorded state alone, that no outcome is missing or comes after the last declared step, that nobody has "
+    "more episodes than count, and that what is done for one person changes nothing for another; no log can prove it.",
     "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
     "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
@@ -528,9 +543,9 @@ _CONDITION = {
 
 
 _UNSAID = (
-    "Rows without an outcome, with a gap or behind one are set aside, and no number on this page shows how many: "
-    "ingest tells the operator. Nor does any show whether slots, prizes or attention that one person gets are taken "
-    "from another."
+    "Rows without an outcome, with a gap or behind one, or beyond the last declared step are set aside, and no number "
+    "on this page shows how many: ingest tells the operator. Nor does any show whether slots, prizes or "
+    "attention that one person gets are taken from another."
 )
 _LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
 _RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
@@ -542,6 +557,7 @@ _FEATURES = (
     "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
     "misses what lies in none."
 )
+_LATER = "Those who judge came after those who taught, and are weighed by the practice that these met."
 _COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
 
 
@@ -564,6 +580,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
         words += [_COURSE] if verdict.confounding.course else []
     words += [_FEATURES] if verdict.features and decided else []
+    words += [_LATER] if verdict.later and decided else []
     several = report.dataset.episodes_per_user > 1
     words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
@@ -644,6 +661,7 @@ def _asked(verdict: Verdict) -> list[str]:
     traits = verdict.confounding and verdict.confounding.condition
     asked = [] if traits is None else [_ASK[traits]]
     asked += [_BENT] if verdict.features else []
+    asked += ["Did practice change before those who judge came?"] if verdict.later else []
     asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
     if verdict.unsaid or verdict.left_out is not None:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]

@@ -204,12 +204,13 @@ def evaluation_section(report: Report) -> Section | None:
     words = (
         f"{percent(e.share)} of the people were held out, about "
         f"{number(round_up(e.people, 'nearest'))} by a noisy count. {part} Current practice is the mean of "
-        "their own scores; the difference is taken person by person.",
+        "their own scores, old and recent alike: where practice or what comes of it changed lately, it is not that of "
+        "today. The difference is taken person by person.",
         f"This is {looks} on this data, so each interval is one at {percent(e.level)}: more evaluations mean "
         "more chances to be wrong.",
         "It assumes that the recorded state holds everything that drives both decisions and outcomes, that no outcome "
-        "is missing, and that people are independent: nobody has two ids, and what is done for one changes nothing for "
-        "another"
+        "is missing or comes after the last declared step, and that people are independent: nobody has two ids, and "
+        "what is done for one changes nothing for another"
         + ("" if e.misfit is None else ", and that values are linear in the declared features")
         + f".{_hidden(verdict_of(report))}",
     )

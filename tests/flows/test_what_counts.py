@@ -1,0 +1,211 @@
+"""Plain logs through the Python door: which rewards a page counts, and why it withholds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from flows.terminal.inspection_page import warnings_of
+from pipeline.facts.verdict import Verdict
+from reticent import Store, run
+from tests.flows.shop import RECIPE
+
+PEOPLE = 20_000
+CARD = """
+schema_version = 2
+name = "visits"
+[unit]
+user = "who"
+users_public = 20000
+[domain]
+horizon = 3
+states = { column = "state", labels = ["well", "ill"], ends = ["end"] }
+actions = { column = "done", labels = ["mild", "strong"] }
+[reward]
+range = [0.0, 1.0]
+[source]
+files = ["frame.parquet"]
+columns = { user_id = "who", episode_id = "stay", step = "visit", reward = "good" }
+[budget]
+rho = 4.0
+ledger = "ledger.db"
+"""
+JUDGED = "[evaluate]\npeople = 0.5\n"
+
+
+def visits(visit: int, who: Any, ill: Any, strong: Any, good: Any, **more: Any) -> pl.DataFrame:
+    """Rows of one visit."""
+    named = {"state": np.where(ill, "ill", "well"), "done": np.where(strong, "strong", "mild")}
+    return pl.DataFrame({"who": who, "stay": who, "visit": np.full(len(who), visit), "good": good * 1.0} | named | more)
+
+
+def page_of(
+    folder: Path, log: pl.DataFrame, changes: dict[str, str], agent: str, more: str = JUDGED
+) -> tuple[str, Any]:
+    """The page and the verdict of a run on this card with ``changes``."""
+    card, folder = CARD, folder / str(len(list(folder.iterdir())))
+    for old, new in changes.items():
+        assert old in card
+        card = card.replace(old, new)
+    folder.mkdir()
+    (folder / "card.toml").write_text(card)
+    text = RECIPE.format(name="visits", agent=agent, privacy="[privacy]\nrho = 1.0")
+    (folder / "recipe.toml").write_text(text + more)
+    store = Store(folder / "home")
+    store.register(folder / "card.toml")
+    store.ingest(folder / "card.toml", log)
+    done = run(folder / "recipe.toml", store=store)
+    [page] = (folder / "home" / "runs").glob("visits-*/report.md")
+    return page.read_text(), done.verdict
+
+
+def harmful_later() -> pl.DataFrame:
+    """A first visit at which the strong drug helps, .7 instead of .5, and three that are worse for it, .3."""
+    g, who = np.random.default_rng(1), np.arange(PEOPLE)
+    strong = g.random(PEOPLE) < 0.5
+    chances = [np.where(strong, 0.7, 0.5), *[np.where(strong, 0.3, 0.5)] * 3]
+    return pl.concat(
+        [visits(h, who, np.zeros(PEOPLE), strong & (h == 0), g.random(PEOPLE) < p) for h, p in enumerate(chances)]
+    )
+
+
+@pytest.mark.parametrize("word", ["", 'practice = "recorded"\n'])
+def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_says_so(tmp_path: Path, word: str) -> None:
+    changes = {"horizon = 3\n": f"horizon = 1\n{word}"}
+    page, verdict = page_of(tmp_path, harmful_later(), changes, "dp-one-step")
+    assert verdict.answer == "better"
+    assert "rounded down to steps of 1, of the first step of an episode" in page
+    # the true difference of whole episodes is -.4; a word that says that nothing comes later is false of this log
+    said = "no outcome is missing or comes after the last declared step"
+    assert (said in verdict.confounding.why) == bool(word) and said in page
+    assert word or "or beyond the last declared step are set aside" in page
+
+
+def test_ingest_warns_of_rows_beyond_the_horizon() -> None:
+    counts = {"share_lost": 0.0, "people_kept": 100, "people_lost": 0, "rewards": None, "differences": []}
+    rule = {"rule": "beyond_horizon", "effect": "drop_step", "rows": 40, "episodes": 20, "people": 20}
+    [warning] = warnings_of({**counts, "rules": [rule]})
+    assert warning.startswith("warning: 20 people have rows beyond domain.horizon: what those pay counts nowhere")
+    assert not warnings_of({**counts, "rules": [{**rule, "people": 5}]})
+
+
+def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Path) -> None:
+    g, who = np.random.default_rng(2), np.arange(PEOPLE)
+    soon = g.random(PEOPLE) < 0.5
+    # the strong drug pays .5 and then .2, the mild one .2 and then .6: .1 more in all, and less at half the worth
+    log = pl.concat(
+        [
+            visits(0, who, np.zeros(PEOPLE), soon, g.random(PEOPLE) < np.where(soon, 0.5, 0.2)),
+            visits(1, who, soon, np.zeros(PEOPLE), g.random(PEOPLE) < np.where(soon, 0.2, 0.6)),
+        ]
+    )
+    fine = "range = [0.0, 1.0]\nsteps = 1000\n"
+    half = {"horizon = 3\n": "horizon = 2\ndiscount = 0.5\n", "range = [0.0, 1.0]\n": fine}
+    page, _ = page_of(tmp_path, log, half, "dp-apvi")
+    assert "summed over the first 2 steps of an episode (each counting 0.5 times as much as one a step before)" in page
+    once = {"horizon = 3\n": "horizon = 2\n", "range = [0.0, 1.0]\n": "range = [0.0, 1.0]\ntotal = 1.0\n"}
+    page, _ = page_of(tmp_path, log, once, "dp-apvi")
+    assert "summed over the first 2 steps of an episode (cut to 1 in all)" in page
+    last = {"horizon = 3\n": "horizon = 2\n", "range = [0.0, 1.0]\n": 'range = [0.0, 1.0]\npaid = "last"\n'}
+    page, _ = page_of(tmp_path, log, last, "dp-apvi")
+    assert ", of the last of the first 2 steps of an episode" in page
+
+
+def stays(often: int) -> pl.DataFrame:
+    """Stays of three visits: ill people have ``often``, whatever is done, the others one; the strong drug helps."""
+    g = np.random.default_rng(3)
+    frail = g.random(PEOPLE) < 0.4
+    who = np.repeat(np.arange(PEOPLE), np.where(frail, often, 1))
+    ill, log = g.random(len(who)) < np.where(frail[who], 0.8, 0.2), []
+    for h in range(3):
+        strong = g.random(len(who)) < 0.5
+        good = g.random(len(who)) < np.where(ill, 0.2 + 0.2 * strong, 0.7)
+        log.append(visits(h, who, ill, strong, good).with_columns(stay=pl.Series(range(len(who)))))
+        ill = np.where(g.random(len(who)) < 0.8, ill, ~ill)
+    return pl.concat(log)
+
+
+def test_people_with_more_episodes_than_others_are_a_reason_for_two_values_of_practice(tmp_path: Path) -> None:
+    several = {"users_public = 20000\n": "users_public = 20000\nepisodes_per_user = 3\n"}
+    _, verdict = page_of(tmp_path, stays(3), several, "dp-apvi")
+    assert verdict.answer == "withheld"
+    assert "people with more episodes than others: tables count these more often" in verdict.why
+    _, verdict = page_of(tmp_path, stays(3), {}, "dp-apvi")
+    assert verdict.improvement.lower > 0
+
+
+def sites(state: bool) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Two sites that practise unlike and fare alike, and the card's states with or without the site."""
+    g, who, log = np.random.default_rng(4), np.arange(PEOPLE), list[pl.DataFrame]()
+    site, ill = g.random(PEOPLE) < 0.5, g.random(PEOPLE) < 0.5
+    for h in range(3):
+        strong = g.random(PEOPLE) < np.where(site, 0.9, 0.1)
+        log.append(visits(h, who, ill, strong, g.random(PEOPLE) < np.where(ill, 0.2 + 0.2 * strong, 0.7)))
+        named = np.where(ill, "ill", "well").astype(object) + np.where(site, " north", " south")
+        log[-1] = log[-1].with_columns(state=pl.Series(named.tolist())) if state else log[-1]
+        ill = np.where(g.random(PEOPLE) < np.where(strong, 0.6, 0.8), ill, ~ill)
+    four = '"well north", "well south", "ill north", "ill south"'
+    return pl.concat(log), {'"well", "ill"': four} if state else {}
+
+
+def test_sites_that_practise_unlike_and_fare_alike_are_not_called_a_cause_of_outcomes(tmp_path: Path) -> None:
+    _, verdict = page_of(tmp_path, *sites(state=False), "dp-apvi")
+    assert verdict.answer == "withheld" and verdict.confounding.status == "seen"
+    assert "drives both" not in verdict.why and "sites or years that fare alike" in verdict.why
+    _, verdict = page_of(tmp_path, *sites(state=True), "dp-apvi")
+    assert verdict.confounding.status != "seen" and verdict.improvement.lower > 0
+
+
+@pytest.mark.parametrize("agent", ["dp-apvi", "dp-one-step"])
+def test_a_difference_that_no_episode_can_pay_is_withheld(tmp_path: Path, agent: str) -> None:
+    g, who = np.random.default_rng(5), np.arange(PEOPLE)
+    well, log = np.zeros(PEOPLE, bool), list[pl.DataFrame]()
+    # recovery pays once, people keep coming, and no state tells who did: practice is worth .974 of 1
+    for h in range(4):
+        strong = g.random(PEOPLE) < 0.5
+        good = ~well & (g.random(PEOPLE) < np.where(strong, 0.8, 0.4))
+        well |= good
+        log.append(visits(h, who, g.random(PEOPLE) < 0.5, strong, good))
+    once = {"horizon = 3\n": "horizon = 4\n", "range = [0.0, 1.0]\n": "range = [0.0, 1.0]\ntotal = 1.0\n"}
+    _, verdict = page_of(tmp_path, pl.concat(log), once, agent)
+    # the best policy gains .024, and people's scores say ten times that
+    assert verdict.answer == "withheld"
+    assert verdict.why.startswith("An episode pays 0 to 1 and current practice is worth 0.97")
+
+
+def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taught(tmp_path: Path) -> None:
+    g = np.random.default_rng(6)
+
+    def came(first: int, share: float, mild: float, strong: float) -> pl.DataFrame:
+        who, log = np.arange(first, first + PEOPLE), list[pl.DataFrame]()
+        for h in range(2):
+            done = g.random(PEOPLE) < share
+            good = g.random(PEOPLE) < np.where(done, strong, mild)
+            log.append(visits(h, who, g.random(PEOPLE) < 0.5, done, good))
+        return pl.concat(log)
+
+    # what helped those who taught harms those who judge, and is rarely done any more: it would lose .09 of them
+    first, then = came(0, 0.5, 0.5, 0.7), came(PEOPLE, 0.1, 0.605, 0.555)
+    card = CARD.replace("horizon = 3", "horizon = 2").replace("users_public = 20000", "users_public = 40000")
+    (tmp_path / "card.toml").write_text(card)
+    text = RECIPE.format(name="visits", agent="dp-apvi", privacy="[privacy]\nrho = 1.0")
+    (tmp_path / "recipe.toml").write_text(f"{text}{JUDGED}since = 1\nusers_since = {PEOPLE}\n")
+    store = Store(tmp_path / "home")
+    store.register(tmp_path / "card.toml")
+    for log in (first, pl.concat([first, then])):
+        store.ingest(tmp_path / "card.toml", log)
+    verdict = run(tmp_path / "recipe.toml", store=store).verdict
+    assert verdict is not None and verdict.improvement is not None and verdict.improvement.lower > 0
+    assert verdict.answer != "better" or "practice was the same among those who taught" in verdict.conditions
+    assert verdict.later
+
+
+def test_a_page_without_judges_does_not_say_that_everybody_taught(tmp_path: Path) -> None:
+    page, verdict = page_of(tmp_path, harmful_later(), {"horizon = 3\n": "horizon = 1\n"}, "dp-apvi", more="")
+    # half of the people are reserved and taught nothing
+    assert isinstance(verdict, Verdict) and verdict.answer == "not_evaluated"
+    assert "Everybody" not in page and "Nobody was held out to judge this policy" in page
