@@ -67,7 +67,7 @@ def test_a_charge_of_a_clock_that_was_set_back_counts_when_the_clock_is_right_ag
     at("1970-01-01T00:00:00")
     charge(book, "b", "4/10")
     at("2026-01-31T23:30:00")
-    with pytest.raises(BudgetError, match="left 0 of .* this month"):
+    with pytest.raises(BudgetError, match=r"left 0 of .* this month"):
         charge(book, "c", "1/10")
     at("2026-02-01T00:00:00")
     assert book.left("tiny").facts() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.3)}
