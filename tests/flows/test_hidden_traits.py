@@ -194,6 +194,7 @@ def test_better_stands_on_it_that_nobody_comes_again_for_what_came_of_it(tmp_pat
         # the operator's word is false, and the page says what it was
         assert verdict.holds and verdict.confounding is not None
         assert "that nobody has more episodes than count" in verdict.confounding.why
+        assert "that the same comes of a choice on all days" in verdict.confounding.why
     else:
         again = "people come as often whatever is done and comes of it"
         assert verdict.conditions == ["the recorded state explains the choices", again, *UNSAID]
