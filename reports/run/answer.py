@@ -737,7 +737,7 @@ def opening(report: Report, view: PolicyView) -> Opening:
         title=f"A {kind} for {clean(report.dataset.name)}",
         answer=headline(report, verdict),
         why=(
-            f"{reason(verdict, report.evaluation)} {score(report)}{_of_hundred(report, verdict)}",
+            f"{reason(verdict, report.evaluation)} {score(report)}{_of_hundred(report, verdict)}{_begun(report)}",
             _learnt(report),
         ),
         figure=answer_figure(report, verdict),
@@ -764,6 +764,13 @@ def _of_hundred(report: Report, verdict: Verdict) -> str:
         return ""
     ends = sorted(100 * abs(x) for x in (gain.lower, gain.upper))
     return f" The difference: {interval(*ends)} {'more' if verdict.answer == 'better' else 'fewer'} of 100."
+
+
+def _begun(report: Report) -> str:
+    """Sentence on where episodes of the test begin, if the card declares a start of its own."""
+    if report.evaluation is None or report.dataset.start != "declared":
+        return ""
+    return " All of this is of people as they began in the log, not as domain.start declares."
 
 
 def _learnt(report: Report) -> str:

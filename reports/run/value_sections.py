@@ -44,6 +44,11 @@ _CERTIFIES: dict[Status, str] = {
 }
 # the model's estimate where held-out people evaluated the policy; and the baselines beside it
 _OWN, _BESIDE = "this policy", ("practice", "uniform")
+_STARTS = {
+    "released": "estimated from the released counts",
+    "declared": "declared",
+    "people": "as of the people who judged it",
+}
 BINNED = "The declared states hide part of what was logged, so the interval concerns the binned process only."
 
 
@@ -60,7 +65,7 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
         ("Interval", interval(value.lower, value.upper)),
         ("Least and greatest possible", f"{number(value.lower_trivial)} and {number(value.upper_trivial)}"),
         ("Status", value.status + (": not a guarantee" if value.status in NO_GUARANTEE else "")),
-        ("Start of an episode", "declared" if value.start == "declared" else "estimated from the released counts"),
+        ("Start of an episode", _STARTS["people" if report.evaluation is not None else value.start]),
     ]
     if value.optimal_upper is not None:
         rows.insert(1, ("Upper end for any policy", number(value.optimal_upper, 3, "up")))

@@ -318,3 +318,17 @@ def test_one_step_an_episode_is_evaluated_on_a_condition_and_without_a_z(tmp_pat
     assert "z = " not in page
     assert "Measured from 1 to 20: steps" in page
     assert "Measured from 1,500 to 30,000: people who judge × √ρ, ρ at most 1" in page
+
+
+def test_who_judges_begins_where_the_log_began_them_and_the_page_says_so(shop, tmp_path):
+    """In the log people begin cold or warm, by the card all of them warm."""
+    card = (shop / "card.toml").read_text()
+    (tmp_path / "card.toml").write_text(card.replace("[reward]", "start = { warm = 1.0, cold = 0.0 }\n[reward]", 1))
+    (tmp_path / "log.csv").write_bytes((shop / "log.csv").read_bytes())
+    call(tmp_path, "ingest", tmp_path / "card.toml")
+    for agent in ("dp-one-step", "dp-apvi"):
+        run = call(tmp_path, "run", write(tmp_path, agent, agent, "[privacy]\nrho = 4.0"))["run"]
+        report = told(tmp_path, run)
+        assert report["value"]["start"] == "people" and report["value"]["optimal_upper"] is None
+        page = (tmp_path / "home" / "runs" / run / "report.md").read_text()
+        assert "as of the people who judged it" in page and "not as domain.start declares" in page
