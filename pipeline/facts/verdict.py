@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from pipeline.declaration.numbers import number
-from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated, Interval
+from pipeline.facts.evaluation import LEAST_PEOPLE, MOST_PEOPLE_ROOT_RHO, Evaluated, Interval
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Best, Status, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
@@ -418,7 +418,16 @@ def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
     left = aim - sampling / people
     dearer = noise / left if left > 0 else math.inf
     budget = float(round_up(rho * dearer)) if rho is not None and dearer <= _MOST else None
+    # no verdict stands where nobody measured how often its interval holds
+    if rho is not None and all_people is not None and not _measured(all_people * float(evaluated.share), rho):
+        all_people = None
+    if budget is not None and not _measured(people, budget):
+        budget = None
     return None if all_people is None and budget is None else Needed(people=all_people, rho=budget)
+
+
+def _measured(people: float, rho: float) -> bool:
+    return people * math.sqrt(min(rho, 1.0)) <= MOST_PEOPLE_ROOT_RHO
 
 
 def round_up(x: float, toward: Literal["up", "nearest"] = "up") -> int | float:

@@ -704,7 +704,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_told_apart" if needed is not None:
             return "Spend more budget", f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until
         case "not_told_apart":
-            return keep, "The difference is so near 0 that no number of people can be named that would settle it."
+            return keep, "No number of people or budget can be named that would settle it where intervals were measured."
         case "nothing_changes":
             return keep, "More people or more budget would let the policy say more."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:

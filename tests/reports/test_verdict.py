@@ -237,7 +237,8 @@ def test_a_verdict_of_before_is_read_as_it_was() -> None:
 
 
 def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
-    found = evaluation(**(CHANGES["not_told_apart"] or {}))
+    open_ = CHANGES["not_told_apart"] or {}
+    found = evaluation(**open_)
     needed = forecast(found, 1.0)
     assert needed is not None and needed.people is not None and needed.rho is None
     # as many people as that: the half-width leaves four fifths of chance above 0
@@ -248,11 +249,35 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     factor = float(found.half_width) / now * stricter(found.level)
     assert (factor + 0.84) * then == pytest.approx(found.improvement.estimate, rel=0.03)
     # where noise is all there is, budget does it
-    noisy = evaluation(**(CHANGES["not_told_apart"] or {}), person_variance=1e-3, noise_variance=2e-5)
+    noisy = evaluation(**{**open_, "people": 20_000, "person_variance": 1e-3, "noise_variance": 2e-5})
     more = forecast(noisy, 1.0)
     assert more is not None and more.rho is not None and more.rho > 1
     null = {"estimate": 0.0001, "lower": -0.01, "upper": 0.0102}
     assert forecast(evaluation(improvement=null), 1.0) is None
+
+
+def test_no_forecast_names_people_or_a_budget_beyond_what_was_measured() -> None:
+    open_ = CHANGES["not_told_apart"] or {}
+    found = evaluation(**{**open_, "people": 8000, "person_variance": 0.136})
+    # at a larger ρ every verdict of so many judges is withheld
+    near, far = forecast(found, 0.3), forecast(found, 1.0)
+    assert near is not None and near.people is not None and near.people * found.share > 30_000
+    assert far is None or far.people is None
+    noisy = {**open_, "person_variance": 1e-3, "noise_variance": 2e-5}
+    cheap, dear = (forecast(evaluation(**{**noisy, "people": n}), 0.1) for n in (20_000, 45_000))
+    assert cheap is not None and cheap.rho is not None and (dear is None or dear.rho is None)
+
+
+def test_a_bound_in_small_units_is_rounded_up_and_no_interval_has_a_level_of_all() -> None:
+    assert round_up(4.43e-6) == 4.5e-6 and round_up(3e-11) == 3e-11 and round_up(0.0123) == 0.013
+    # of the tenth evaluation of the same people
+    level = 1 - 0.05 / (10 * 11)
+    assert f"({percent(level)})" == "(> 99.9 %)" and percent(1.0) == "100 %" and percent(0.996, 2) == "> 99 %"
+    late = decided(evaluation(level=level), judged("better").dataset)
+    assert "100 %" not in sentence(late)
+    # an interval that lies above 0, but too near it
+    near = late.improvement.model_copy(update={"estimate": 0.01, "lower": 1e-5, "upper": 0.02, "level": 0.999996})
+    assert "100 %" not in ends_near(near) and "99.99 %" in ends_near(near)
 
 
 def test_half_widths_of_other_splits_follow_from_released_variances() -> None:
