@@ -342,8 +342,8 @@ def ends_near(improvement: Improvement) -> str:
         return ""
     side, needed = "above" if lower > 0 else "below", 100 * (1 - _STRICT * (1 - level))
     return (
-        f"The {number(100 * level, 4)} % interval lies {side} 0, but so near it that chance may have put it "
-        f"there: a verdict takes one at {number(needed, 4)} % that does."
+        f"The {number(100 * level, 4, 'down')} % interval lies {side} 0, but so near it that chance may have put it "
+        f"there: a verdict takes one at {number(needed, 4, 'down')} % that does."
     )
 
 
@@ -436,4 +436,5 @@ def round_up(x: float, toward: Literal["up", "nearest"] = "up") -> int | float:
         return 0
     grain = 10.0 ** (math.floor(math.log10(x)) - 1)
     rounded = (math.ceil(x / grain - 1e-9) if toward == "up" else round(x / grain)) * grain
-    return round(rounded) if rounded >= 10 else round(rounded, 6)
+    # two digits of any size: a bound in small units is no 0
+    return round(rounded) if rounded >= 10 else float(f"{rounded:.2g}")

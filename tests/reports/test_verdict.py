@@ -14,8 +14,8 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts, Practice
 from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import Suboptimality, decide, forecast, missing, stricter
-from reports.page import interval
+from pipeline.facts.verdict import Suboptimality, decide, ends_near, forecast, missing, round_up, stricter
+from reports.page import interval, percent
 from reports.run.answer import (
     OPERATOR,
     changes,
