@@ -262,7 +262,7 @@ def reason(verdict: Verdict, evaluation: Evaluated | None = None) -> str:
     gain = verdict.improvement
     if gain is not None and verdict.why == NOT_MEASURED_HERE:
         # a model's estimate on real people never stands first
-        return f"{verdict.why} By the model alone the difference is {interval(gain.lower, gain.upper)}{worth(gain)}."
+        return f"{verdict.why} By people's scores the difference is {interval(gain.lower, gain.upper)}{worth(gain)}."
     tested = gain is not None and gain.status == "evaluated" and verdict.answer in ("better", "worse", "not_told_apart")
     if not tested or evaluation is None or evaluation.people < 1:
         return verdict.why
@@ -514,7 +514,9 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
         return AnswerCard(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
     states = len({c.run.state for c in differences})
     changed, in_all = (number(round_up(x, "nearest")) for x in (moved, total))
-    words = (f"About {changed} of {in_all} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
+    words = (
+        f"About {changed} of {in_all} decisions of those who taught, in {number(states)} of {live} states. {elsewhere}",
+    )
     labels = names(view.state_labels, "state", _LABEL)
     rows = tuple(
         (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
@@ -704,7 +706,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_told_apart" if needed is not None:
             return "Spend more budget", f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until
         case "not_told_apart":
-            return keep, "No number of people or budget can be named that would settle it where intervals were measured."
+            return keep, "No number of people, and no budget, can be named at which a measured interval would settle it."
         case "nothing_changes":
             return keep, "More people or more budget would let the policy say more."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:

@@ -344,7 +344,8 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     )
     agent, communication = sim.agents[0], sim.communication
     cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
-    words = f"regret while learning: {number(agent.regret.mean)} ± {number(agent.regret.std)} over {agent.runs} seeds"
+    seeds = f"{agent.runs} seed{'s' * (agent.runs > 1)}"
+    words = f"regret while learning: {number(agent.regret.mean)} ± {number(agent.regret.std)} over {seeds}"
     asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in promise.asked.items())
     sends = () if communication is None else (f"a user sends {number(communication.bits)} bits",)
     cards = (
@@ -377,6 +378,8 @@ def to_decide(sim: Simulation) -> str:
     own_loss = sim.agents[0].suboptimality
     if own_loss is None:
         return "The agent emits no policy."
+    if sim.runs == 1:
+        return "One seed tells what its policy loses, not whether the agent does better than what plays beside it."
     idle = next((a.suboptimality for a in sim.agents[1:] if a.agent == "zero"), None)
     if idle is not None and abs(own_loss.least - idle.mean) + abs(own_loss.most - idle.mean) <= 1e-9 * idle.mean:
         return "It never left zero: its controller does nothing, and is worth what doing nothing is."

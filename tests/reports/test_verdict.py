@@ -344,6 +344,8 @@ def test_for_whom_it_changes_counts_the_decisions_that_differ() -> None:
     assert (change.run.state, change.usual, change.decisions, total) == (0, 0, 3000.0, 5000.0)
     card = whom_card(better, told, verdict_of(better))
     assert card.answer == "About 60 % of decisions" and card.rows == (("a:", "x → y"),)
+    # those who judge, or are reserved, are in no count
+    assert "3,000 of 5,000 decisions of those who taught" in card.words[0]
     # practice does the same three times of four: a fourth of its decisions change all the same
     mostly = replace(told, action=np.zeros((2, 2), dtype=np.int64))
     [change], _ = changes(mostly, 0.0)
@@ -497,13 +499,13 @@ def test_what_nobody_measured_is_told_from_what_a_check_speaks_against() -> None
     verdict = decided(found, report.dataset, 1.0)
     assert verdict.answer == "withheld" and sentence(verdict).startswith("no calibrated verdict: ")
     said = interval(found.improvement.lower, found.improvement.upper)
-    assert f"By the model alone the difference is {said}, modelled: not a guarantee." in reason(verdict)
+    assert f"By people's scores the difference is {said}, modelled: not a guarantee." in reason(verdict)
     beyond = report.model_copy(
         update={"verdict": verdict, "evaluation": evaluation(calibrated=False, outside="Hold out fewer.")}
     )
     assert next_card(beyond, verdict).lines and "Hold out fewer." in next_card(beyond, verdict).words
     against = decided(evaluation(calibrated=False, placebo=9.0), report.dataset, 1.0)
-    assert sentence(against) == "no verdict: the estimate is withheld" and "By the model alone" not in reason(against)
+    assert sentence(against) == "no verdict: the estimate is withheld" and "By people's scores" not in reason(against)
 
 
 def test_bins_say_nothing_about_people_however_many_there_are() -> None:
