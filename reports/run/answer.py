@@ -444,6 +444,8 @@ def missed(report: Report, verdict: Verdict) -> str:
 _MOST, _LABEL = 3, 80
 # standard deviations of noise beyond which a count is taken as real
 _PLAIN = 4.0
+# largest part of all released decisions, beside those taken as real, that goes without saying
+_HIDDEN = 0.1
 # beyond this epsilon the factor of the odds is not printed
 _ODDS = 50.0
 
@@ -494,6 +496,9 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
             return AnswerCard(name, "Nobody", ("All gains are zero: this controller does nothing.",))
         words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
         return AnswerCard(name, "Every episode", (words, "How practice steers is not known from this release."))
+    if view.abstains.all():
+        words = "In no state does the evidence allow a recommendation: current practice goes on everywhere."
+        return AnswerCard(name, "Nobody", (words,))
     live, elsewhere = number(len(view.state_labels)), "Elsewhere current practice goes on."
     actions = names(view.action_labels, "action", _LABEL)
     if np.isnan(view.practice).all():
@@ -510,19 +515,25 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
         return AnswerCard(name, f"{number(states)} of {live} states{of_decisions}", words, rows)
     differences, total = changes(view, _noise(report))
     moved = sum(c.decisions for c in differences)
+    # of cells that noise alone may count nothing is known
+    hidden = float(view.evidence.sum()) - total > total * _HIDDEN
+    if moved <= total / 100 and hidden:
+        return AnswerCard(name, "Not known", ("Noise hides how often practice does what is recommended.", elsewhere))
     if moved <= total / 100:
         return AnswerCard(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
     states = len({c.run.state for c in differences})
     changed, in_all = (number(round_up(x, "nearest")) for x in (moved, total))
+    which = " that stand clear of the noise" if hidden else ""
     words = (
-        f"About {changed} of {in_all} decisions of those who taught, in {number(states)} of {live} states. {elsewhere}",
+        f"About {changed} of {in_all} decisions of those who taught{which}, in {number(states)} of {live} states. "
+        f"{elsewhere}",
     )
     labels = names(view.state_labels, "state", _LABEL)
     rows = tuple(
         (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
         for c in differences[:_MOST]
     )
-    return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
+    return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions{which}", words, rows)
 
 
 def _when(view: Decisions, run: policy_sections.Steps) -> str:

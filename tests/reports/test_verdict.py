@@ -16,6 +16,7 @@ from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import Report
 from pipeline.facts.verdict import Suboptimality, decide, ends_near, forecast, missing, round_up, stricter
 from reports.page import interval, percent
+from reports.run import answer
 from reports.run.answer import (
     OPERATOR,
     changes,
@@ -363,6 +364,21 @@ def test_what_noise_alone_may_count_is_nobodys_decision() -> None:
     told = replace(told, action=np.zeros((1, 2), dtype=np.int64), abstains=np.zeros((1, 2), dtype=bool))
     [change], total = changes(told, 50.0)
     assert (change.run.state, change.decisions, total) == (0, 250.0, 1650.0)
+
+
+def test_what_noise_hides_is_no_part_of_all_decisions_and_abstaining_everywhere_changes_nobody() -> None:
+    view, report = sample_view(1, ["a", "b"], ["x", "y"]), sample_report()
+    noise = answer._noise(report)
+    practice = np.array([[[0.2, 0.8], [0.5, 0.5]]])
+    told = replace(view, practice=practice, action=np.zeros((1, 2), dtype=np.int64), abstains=np.zeros((1, 2), bool))
+    # one cell is clear of noise, and the others have as many decisions together
+    some = whom_card(report, replace(told, evidence=noise * np.array([[[3.0, 8.0], [3.0, 3.0]]])), verdict_of(report))
+    assert some.answer == "About 100 % of decisions that stand clear of the noise"
+    none = whom_card(report, replace(told, evidence=noise * np.full((1, 2, 2), 3.0)), verdict_of(report))
+    assert none.answer == "Not known" and "practice takes" not in " ".join(none.words)
+    for known in (practice, np.full((1, 2, 2), np.nan)):
+        silent = replace(told, practice=known, abstains=np.ones((1, 2), bool))
+        assert whom_card(report, silent, verdict_of(report)).answer == "Nobody"
 
 
 def test_too_few_people_are_told_how_many_would_do() -> None:
