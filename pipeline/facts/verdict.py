@@ -371,8 +371,8 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
         few = number(data.users_public)
         return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
     return (
-        f"{unjudged}: hold people out with [evaluate] people = {SHARE:g} in the recipe, which agents on declared "
-        "states can."
+        f"{unjudged}: hold people out with [evaluate] people = {SHARE:g} in the recipe, where reticent plan says that "
+        "a verdict can come of it."
     )
 
 

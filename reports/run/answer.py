@@ -717,7 +717,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_told_apart" if needed is not None:
             return "Spend more budget", f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until
         case "not_told_apart":
-            return keep, "No number of people, and no budget, can be named at which a measured interval would settle it."
+            return keep, "No number of people and no budget can be named at which a measured interval would settle it."
         case "nothing_changes":
             return keep, "More people or more budget would let the policy say more."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:
@@ -731,7 +731,8 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_evaluated" if data.users_public < least:
             return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
         case "not_evaluated":
-            command = f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again."
+            command = f"Write [evaluate] people = {SHARE:g} into the recipe, and ask reticent plan, for nothing, if "
+            command += "a verdict can come of it. If so run again; it is charged again."
             return "Hold people out", command, until
 
 

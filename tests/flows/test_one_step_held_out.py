@@ -218,9 +218,18 @@ def test_scores_get_more_of_the_budget_where_their_noise_is_most_of_an_interval(
 
 
 def test_a_refusal_says_how_many_people_or_how_much_budget_it_takes(shop):
-    with pytest.raises(CardError, match=r"have 5,000 people, or ask for rho = 2.8") as refused:
+    with pytest.raises(CardError, match=r"have 5,000 people$") as refused:
         run_job(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
     assert "take it out" in str(refused.value)
+    # a rho above 1 is charged, and no verdict comes of it; one up to 1 may bring people enough inside
+    loud, low = (f"[privacy]\nrho = {rho}" for rho in (2.7, 0.04))
+    with pytest.raises(CardError, match=r"have 5,000 people$"):
+        run_job(str(write(shop, "loud", "dp-one-step", loud)), home_at(shop / "home"))
+    text = (shop / "card.toml").read_text().replace(f"users_public = {PEOPLE}", "users_public = 6000")
+    (shop / "many.toml").write_text(text)
+    path = write(shop, "low", "dp-one-step", low)
+    with pytest.raises(CardError, match=r"or ask for a larger rho, up to 1$"):
+        _ = Setting(load_recipe(path), load_card(shop / "many.toml"), home_at(shop / "home")).plan
     enough = write(shop, "enough", agent="dp-one-step", privacy="[privacy]\nrho = 2.8")
     assert call(shop, "plan", enough)
 

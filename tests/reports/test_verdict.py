@@ -417,7 +417,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
         ("not_told_apart", ("Get more people", "people instead of 100,000.")),
         ("nothing_changes", ("Keep current practice", "say more.")),
         ("withheld", ("Keep current practice", "Do not use the estimate.")),
-        ("not_evaluated", ("Hold people out", "[evaluate] people = 0.3")),
+        ("not_evaluated", ("Hold people out", "ask reticent plan, for nothing")),
         ("few", ("Get more people", "takes at least 1,700 in all.")),
     ],
 )
