@@ -141,10 +141,14 @@ def inequalities(estimator: str, card: Card, share: float, rho: Fraction | None)
     )
 
 
-def outside(estimator: str, card: Card, share: float, rho: Fraction | None) -> str | None:
+def outside(
+    estimator: str, card: Card, share: float, rho: Fraction | None, gate: Fraction = Fraction(0)
+) -> str | None:
     """Sentence on what keeps a run out of the region of its estimator, and what would bring it in; None inside of it.
 
     Too many held-out people are a matter of the share alone.
+
+    ``gate``: rho that a gate takes beside.
     """
     region = _region(estimator, card.domain.dynamics, card.domain.horizon)
     if region is None or rho is None or region.holds(*(numbers := _numbers_of(card, share, rho))):
@@ -166,7 +170,9 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None) -> s
         return f"{limit}[evaluate] people = {number(most / (people * root), 2, 'down')} would do."
     needed = number(least / (share * root), 2, "up")
     larger_rho = (least / (share * people)) ** 2
-    budget = f", or ρ = {number(larger_rho, 2, 'up')}" if larger_rho <= 1 else ""
+    # what a recipe asks for pays the gate too
+    asked = larger_rho * float(1 + gate / rho)
+    budget = f", or ρ = {number(asked, 2, 'up')}" if larger_rho <= 1 else ""
     return f"{limit}{needed} people in all would do{budget}."
 
 
