@@ -422,7 +422,8 @@ class OneStepRun:
             raise CardError(
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g} of "
                 f"{declared:,} declared people, times the root of rho, is {evaluation.signal:,.0f}: below "
-                f"{LEAST:,.0f} nothing is measured beside the noise; take it out, or have {_up(people):,} people{budget}"
+                f"{LEAST:,.0f} nothing is measured beside the noise; take it out, or have {_up(people):,} people"
+                f"{budget}"
             )
         return evaluation
 
