@@ -61,7 +61,9 @@ def percent(value: float | None, digits: int = 3) -> str:
         return "–"
     if 0 < value < 0.001:
         return "< 0.1 %"
-    return f"{number(100 * value, digits)} %"
+    written = number(100 * value, digits)
+    # what is nearly all is not all: no interval has a level of 100 %
+    return f"> {number(100 * value, digits, 'down')} %" if written == "100" and value < 1 else f"{written} %"
 
 
 def span(low: float, high: float) -> str:

@@ -427,7 +427,12 @@ def standing(facts: LearntFacts, card: AnyCard, record: SimulatedLog | None) -> 
         evaluation = evaluation.within(value.lower_trivial, value.upper_trivial)
         baselines["this policy"] = Baseline.model_validate({k: getattr(value, k) for k in _ENDS[:3]})
         measured = evaluation.certified(card.domain.markov if isinstance(card, Card) else "declared")
+        # a model's bound from declared first states is no bound for people who began in others
+        declared_start = value.start == "declared" and isinstance(card, Card)
         value = _evaluated(value, evaluation, certified=measured)
+        if declared_start:
+            best = None if facts.best is None or facts.best.over == "supported_actions" else facts.best
+            facts, value = replace(facts, best=best), _with(value, {"optimal_upper": None})
     elif facts.contained is not None and value.status == "modelled" and _alike(facts.contained, record):
         value = _bound(value, facts.contained)
     return replace(facts, value=value, model_baselines=baselines, evaluation=evaluation)
@@ -455,7 +460,8 @@ def _evaluated(value: ValueFacts, evaluation: Evaluated, *, certified: bool) -> 
         else "the weights that were cut make no difference of this size",
         *(line for line in value.assumes if line.startswith(("no episode pays", "the binned process"))),
     ]
-    return _with(value, {**ends, "status": "evaluated" if certified else "modelled", "assumes": assumes})
+    status = "evaluated" if certified else "modelled"
+    return _with(value, {**ends, "status": status, "assumes": assumes, "start": "people"})
 
 
 def _alike(measured: Contained, record: SimulatedLog | None) -> bool:

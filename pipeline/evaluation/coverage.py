@@ -19,7 +19,7 @@ from pathlib import Path
 from pipeline.declaration.card import Card
 from pipeline.declaration.code import syntax_digest
 from pipeline.declaration.numbers import number
-from pipeline.facts.evaluation import Diagnostic
+from pipeline.facts.evaluation import MOST_PEOPLE_ROOT_RHO, Diagnostic
 
 TABULAR, ONE_STEP, LINEAR, OBSERVED = "tabular-dr", "one-step-dr", "linear-dr", "observed-dr"
 # suffix of an estimator that weighs rows by logged probabilities
@@ -82,17 +82,17 @@ class Region:
 
 # by the card's dynamics; a single step has one table, so it is stationary
 _COUNTS = {
-    "stationary": Region((8, 50), (10, 20), (790, 30_000), 34),
-    "per_step": Region((2, 10), (2, 12), (320, 30_000), 40),
+    "stationary": Region((8, 50), (10, 20), (790, MOST_PEOPLE_ROOT_RHO), 34),
+    "per_step": Region((2, 10), (2, 12), (320, MOST_PEOPLE_ROOT_RHO), 40),
 }
-_OF_OBSERVATIONS = Region((4, 33), (1, 12), (9000, 30_000), 60, "features")
-_OF_LINEAR = {"per_step": Region((2, 8), (2, 10), (320, 30_000), 100)}
+_OF_OBSERVATIONS = Region((4, 33), (1, 12), (9000, MOST_PEOPLE_ROOT_RHO), 60, "features")
+_OF_LINEAR = {"per_step": Region((2, 8), (2, 10), (320, MOST_PEOPLE_ROOT_RHO), 100)}
 REGIONS: Mapping[str, Mapping[str, Region]] = {
     TABULAR: _COUNTS,
     TABULAR + LOGGED: _COUNTS,
     ONE_STEP: {
-        "stationary": Region((2, 713), (1, 20), (1500, 30_000)),
-        "per_step": Region((2, 20), (2, 12), (1500, 30_000)),
+        "stationary": Region((2, 713), (1, 20), (1500, MOST_PEOPLE_ROOT_RHO)),
+        "per_step": Region((2, 20), (2, 12), (1500, MOST_PEOPLE_ROOT_RHO)),
     },
     LINEAR: _OF_LINEAR,
     LINEAR + LOGGED: _OF_LINEAR,
@@ -141,10 +141,14 @@ def inequalities(estimator: str, card: Card, share: float, rho: Fraction | None)
     )
 
 
-def outside(estimator: str, card: Card, share: float, rho: Fraction | None) -> str | None:
+def outside(
+    estimator: str, card: Card, share: float, rho: Fraction | None, gate: Fraction = Fraction(0)
+) -> str | None:
     """Sentence on what keeps a run out of the region of its estimator, and what would bring it in; None inside of it.
 
     Too many held-out people are a matter of the share alone.
+
+    ``gate``: rho that a gate takes beside.
     """
     region = _region(estimator, card.domain.dynamics, card.domain.horizon)
     if region is None or rho is None or region.holds(*(numbers := _numbers_of(card, share, rho))):
@@ -166,7 +170,9 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None) -> s
         return f"{limit}[evaluate] people = {number(most / (people * root), 2, 'down')} would do."
     needed = number(least / (share * root), 2, "up")
     larger_rho = (least / (share * people)) ** 2
-    budget = f", or ρ = {number(larger_rho, 2, 'up')}" if larger_rho <= 1 else ""
+    # what a recipe asks for pays the gate too
+    asked = larger_rho * float(1 + gate / rho)
+    budget = f", or ρ = {number(asked, 2, 'up')}" if larger_rho <= 1 else ""
     return f"{limit}{needed} people in all would do{budget}."
 
 

@@ -15,6 +15,8 @@ from pipeline.facts.promise import Dump, Number, Part
 
 # standard errors of a check on the side of a difference, beyond which the check contradicts it
 LEANS = 2.0
+# most held-out people times the root of rho (at most 1) for which any estimator's intervals were measured
+MOST_PEOPLE_ROOT_RHO = 30_000
 # least number of held-out people: fewer cannot measure a policy, and their number is hardly hidden by its noise
 LEAST_PEOPLE = 500
 

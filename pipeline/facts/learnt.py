@@ -307,7 +307,7 @@ class ValueFacts(Part):
     assumes
         Its assumptions, in sentences.
     start
-        Source of the distribution of first states.
+        Source of the distribution of first states; ``people``: those of the people who judged it.
     """
 
     lower: Number
@@ -321,7 +321,7 @@ class ValueFacts(Part):
     upper_flag: Literal["trivial"] | None = None
     status: Status
     assumes: list[str]
-    start: Literal["released", "declared"]
+    start: Literal["released", "declared", "people"]
 
 
 class Baseline(Part):

@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from pipeline.declaration.numbers import number
-from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated, Interval
+from pipeline.facts.evaluation import LEAST_PEOPLE, MOST_PEOPLE_ROOT_RHO, Evaluated, Interval
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Best, Status, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
@@ -342,8 +342,8 @@ def ends_near(improvement: Improvement) -> str:
         return ""
     side, needed = "above" if lower > 0 else "below", 100 * (1 - _STRICT * (1 - level))
     return (
-        f"The {number(100 * level, 4)} % interval lies {side} 0, but so near it that chance may have put it "
-        f"there: a verdict takes one at {number(needed, 4)} % that does."
+        f"The {number(100 * level, 4, 'down')} % interval lies {side} 0, but so near it that chance may have put it "
+        f"there: a verdict takes one at {number(needed, 4, 'down')} % that does."
     )
 
 
@@ -371,8 +371,8 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
         few = number(data.users_public)
         return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
     return (
-        f"{unjudged}: hold people out with [evaluate] people = {SHARE:g} in the recipe, which agents on declared "
-        "states can."
+        f"{unjudged}: hold people out with [evaluate] people = {SHARE:g} in the recipe, where reticent plan says that "
+        "a verdict can come of it."
     )
 
 
@@ -418,7 +418,16 @@ def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
     left = aim - sampling / people
     dearer = noise / left if left > 0 else math.inf
     budget = float(round_up(rho * dearer)) if rho is not None and dearer <= _MOST else None
+    # no verdict stands where nobody measured how often its interval holds
+    if rho is not None and all_people is not None and not _measured(all_people * float(evaluated.share), rho):
+        all_people = None
+    if budget is not None and not _measured(people, budget):
+        budget = None
     return None if all_people is None and budget is None else Needed(people=all_people, rho=budget)
+
+
+def _measured(people: float, rho: float) -> bool:
+    return people * math.sqrt(min(rho, 1.0)) <= MOST_PEOPLE_ROOT_RHO
 
 
 def round_up(x: float, toward: Literal["up", "nearest"] = "up") -> int | float:
@@ -427,4 +436,5 @@ def round_up(x: float, toward: Literal["up", "nearest"] = "up") -> int | float:
         return 0
     grain = 10.0 ** (math.floor(math.log10(x)) - 1)
     rounded = (math.ceil(x / grain - 1e-9) if toward == "up" else round(x / grain)) * grain
-    return round(rounded) if rounded >= 10 else round(rounded, 6)
+    # two digits of any size: a bound in small units is no 0
+    return round(rounded) if rounded >= 10 else float(f"{rounded:.2g}")

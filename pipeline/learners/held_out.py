@@ -421,7 +421,7 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
         raise CardError(f"{logged}: {card.name} maps no column to source.columns.behavior_prob; map it, or take it out")
     judging, rho = float(terms.judging(card)), terms.ask().zcdp()
     setting = evaluation.estimator, require_tabular(card), judging, rho
-    beyond = outside(*setting) if arrived is None else None
+    beyond = outside(*setting, terms.taken) if arrived is None else None
     return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, arrived, inequalities(*setting), beyond)
 
 

@@ -416,12 +416,14 @@ class OneStepRun:
         evaluation = OneStepEvaluation(self.plan, self.terms.judging(card), settings_of(self.plan, self.terms))
         if evaluation.signal < LEAST and self.plan.rho is not None:
             share, declared, rho = float(evaluation.share), card.unit.users_public, float(self.plan.rho)
-            people, budget = LEAST / (share * math.sqrt(rho)), (LEAST / (share * declared)) ** 2
+            # a rho above 1 brings no run inside of what was measured
+            people = LEAST / (share * math.sqrt(min(rho, 1.0)))
+            budget = ", or ask for a larger rho, up to 1" if LEAST < share * declared else ""
             raise CardError(
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g} of "
                 f"{declared:,} declared people, times the root of rho, is {evaluation.signal:,.0f}: below "
-                f"{LEAST:,.0f} nothing is measured beside the noise; take it out, or have {_up(people):,} people, "
-                f"or ask for rho = {_up(budget * 1000) / 1000:g}"
+                f"{LEAST:,.0f} nothing is measured beside the noise; take it out, or have {_up(people):,} people"
+                f"{budget}"
             )
         return evaluation
 

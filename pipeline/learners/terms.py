@@ -20,6 +20,7 @@ from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.declaration.lineage import Nightly
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
+from pipeline.facts.evaluation import MOST_PEOPLE_ROOT_RHO
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.budget import check_delta, fraction_of
 from pipeline.privacy.noise import FastOsNoise, NoiseSource, OsNoise
@@ -166,9 +167,8 @@ class Evaluate(Strict):
         return self
 
 
-# of the held-out people: least and most share, their wanted number times the root of rho, and the most for which
-# coverage was measured
-_LEAST_SHARE, _MOST_SHARE, _PEOPLE_ROOT_RHO, MOST_PEOPLE_ROOT_RHO = 0.3, 0.5, 5000.0, 30_000.0
+# of the held-out people: least and most share, and their wanted number times the root of rho
+_LEAST_SHARE, _MOST_SHARE, _PEOPLE_ROOT_RHO = 0.3, 0.5, 5000.0
 
 
 def share_for(people: int, rho: Fraction | None) -> float:

@@ -262,7 +262,7 @@ def reason(verdict: Verdict, evaluation: Evaluated | None = None) -> str:
     gain = verdict.improvement
     if gain is not None and verdict.why == NOT_MEASURED_HERE:
         # a model's estimate on real people never stands first
-        return f"{verdict.why} By the model alone the difference is {interval(gain.lower, gain.upper)}{worth(gain)}."
+        return f"{verdict.why} By people's scores the difference is {interval(gain.lower, gain.upper)}{worth(gain)}."
     tested = gain is not None and gain.status == "evaluated" and verdict.answer in ("better", "worse", "not_told_apart")
     if not tested or evaluation is None or evaluation.people < 1:
         return verdict.why
@@ -444,6 +444,8 @@ def missed(report: Report, verdict: Verdict) -> str:
 _MOST, _LABEL = 3, 80
 # standard deviations of noise beyond which a count is taken as real
 _PLAIN = 4.0
+# largest part of all released decisions, beside those taken as real, that goes without saying
+_HIDDEN = 0.1
 # beyond this epsilon the factor of the odds is not printed
 _ODDS = 50.0
 
@@ -494,6 +496,9 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
             return AnswerCard(name, "Nobody", ("All gains are zero: this controller does nothing.",))
         words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
         return AnswerCard(name, "Every episode", (words, "How practice steers is not known from this release."))
+    if view.abstains.all():
+        words = "In no state does the evidence allow a recommendation: current practice goes on everywhere."
+        return AnswerCard(name, "Nobody", (words,))
     live, elsewhere = number(len(view.state_labels)), "Elsewhere current practice goes on."
     actions = names(view.action_labels, "action", _LABEL)
     if np.isnan(view.practice).all():
@@ -510,17 +515,25 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
         return AnswerCard(name, f"{number(states)} of {live} states{of_decisions}", words, rows)
     differences, total = changes(view, _noise(report))
     moved = sum(c.decisions for c in differences)
+    # of cells that noise alone may count nothing is known
+    hidden = float(view.evidence.sum()) - total > total * _HIDDEN
+    if moved <= total / 100 and hidden:
+        return AnswerCard(name, "Not known", ("Noise hides how often practice does what is recommended.", elsewhere))
     if moved <= total / 100:
         return AnswerCard(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
     states = len({c.run.state for c in differences})
     changed, in_all = (number(round_up(x, "nearest")) for x in (moved, total))
-    words = (f"About {changed} of {in_all} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
+    which = " that stand clear of the noise" if hidden else ""
+    words = (
+        f"About {changed} of {in_all} decisions of those who taught{which}, in {number(states)} of {live} states. "
+        f"{elsewhere}",
+    )
     labels = names(view.state_labels, "state", _LABEL)
     rows = tuple(
         (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
         for c in differences[:_MOST]
     )
-    return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
+    return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions{which}", words, rows)
 
 
 def _when(view: Decisions, run: policy_sections.Steps) -> str:
@@ -705,7 +718,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_told_apart" if needed is not None:
             return "Spend more budget", f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until
         case "not_told_apart":
-            return keep, "The difference is so near 0 that no number of people can be named that would settle it."
+            return keep, "No number of people and no budget can be named at which a measured interval would settle it."
         case "nothing_changes":
             return keep, "More people or more budget would let the policy say more."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:
@@ -719,7 +732,8 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_evaluated" if data.users_public < least:
             return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
         case "not_evaluated":
-            command = f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again."
+            command = f"Write [evaluate] people = {SHARE:g} into the recipe, and ask reticent plan, for nothing, if "
+            command += "a verdict can come of it. If so run again; it is charged again."
             return "Hold people out", command, until
 
 
@@ -738,7 +752,7 @@ def opening(report: Report, view: PolicyView) -> Opening:
         title=f"A {kind} for {clean(report.dataset.name)}",
         answer=headline(report, verdict),
         why=(
-            f"{reason(verdict, report.evaluation)} {score(report)}{_of_hundred(report, verdict)}",
+            f"{reason(verdict, report.evaluation)} {score(report)}{_of_hundred(report, verdict)}{_begun(report)}",
             _learnt(report),
         ),
         figure=answer_figure(report, verdict),
@@ -765,6 +779,13 @@ def _of_hundred(report: Report, verdict: Verdict) -> str:
         return ""
     ends = sorted(100 * abs(x) for x in (gain.lower, gain.upper))
     return f" The difference: {interval(*ends)} {'more' if verdict.answer == 'better' else 'fewer'} of 100."
+
+
+def _begun(report: Report) -> str:
+    """Sentence on where episodes of the test begin, if the card declares a start of its own."""
+    if report.evaluation is None or report.dataset.start != "declared":
+        return ""
+    return " All of this is of people as they began in the log, not as domain.start declares."
 
 
 def _learnt(report: Report) -> str:

@@ -44,6 +44,11 @@ _CERTIFIES: dict[Status, str] = {
 }
 # the model's estimate where held-out people evaluated the policy; and the baselines beside it
 _OWN, _BESIDE = "this policy", ("practice", "uniform")
+_STARTS = {
+    "released": "estimated from the released counts",
+    "declared": "declared",
+    "people": "as of the people who judged it",
+}
 BINNED = "The declared states hide part of what was logged, so the interval concerns the binned process only."
 
 
@@ -60,7 +65,7 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
         ("Interval", interval(value.lower, value.upper)),
         ("Least and greatest possible", f"{number(value.lower_trivial)} and {number(value.upper_trivial)}"),
         ("Status", value.status + (": not a guarantee" if value.status in NO_GUARANTEE else "")),
-        ("Start of an episode", "declared" if value.start == "declared" else "estimated from the released counts"),
+        ("Start of an episode", _STARTS["people" if report.evaluation is not None else value.start]),
     ]
     if value.optimal_upper is not None:
         rows.insert(1, ("Upper end for any policy", number(value.optimal_upper, 3, "up")))
@@ -339,7 +344,8 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     )
     agent, communication = sim.agents[0], sim.communication
     cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
-    words = f"regret while learning: {number(agent.regret.mean)} ± {number(agent.regret.std)} over {agent.runs} seeds"
+    seeds = f"{agent.runs} seed{'s' * (agent.runs > 1)}"
+    words = f"regret while learning: {number(agent.regret.mean)} ± {number(agent.regret.std)} over {seeds}"
     asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in promise.asked.items())
     sends = () if communication is None else (f"a user sends {number(communication.bits)} bits",)
     cards = (
@@ -372,6 +378,8 @@ def to_decide(sim: Simulation) -> str:
     own_loss = sim.agents[0].suboptimality
     if own_loss is None:
         return "The agent emits no policy."
+    if sim.runs == 1:
+        return "One seed tells what its policy loses, not whether the agent does better than what plays beside it."
     idle = next((a.suboptimality for a in sim.agents[1:] if a.agent == "zero"), None)
     if idle is not None and abs(own_loss.least - idle.mean) + abs(own_loss.most - idle.mean) <= 1e-9 * idle.mean:
         return "It never left zero: its controller does nothing, and is worth what doing nothing is."

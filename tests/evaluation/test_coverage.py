@@ -24,7 +24,8 @@ from pipeline.evaluation.coverage import (
     outside,
     people_root_rho,
 )
-from pipeline.learners.terms import MOST_PEOPLE_ROOT_RHO, share_for
+from pipeline.facts.evaluation import MOST_PEOPLE_ROOT_RHO
+from pipeline.learners.terms import share_for
 from reticent import Card
 from tests.campaigns.observed_evaluation import card_of, draw_world
 from tests.conftest import card_dict
@@ -105,6 +106,14 @@ def test_a_run_outside_of_what_was_measured_is_told_what_would_bring_it_in(table
     if told and "people = " in told:
         least = float(told.split("people = ")[1].split()[0])
         assert covered(found, card(**of), least, rho) and not covered(found, card(**of), least + 0.001, rho)
+
+
+def test_a_budget_that_would_do_pays_the_gate_as_well(table):
+    """Else the run that asks for it is told the same again."""
+    found, rho = table(*GOOD), Fraction(98, 10_000)
+    told = (outside(found, card(), 0.3, rho, Fraction(gate, 10_000)) or "" for gate in (0, 2))
+    without, asked = (Fraction(text.split("ρ = ")[1].rstrip(".")) * Fraction(98, 100) for text in told)
+    assert outside(found, card(), 0.3, without) is not None and outside(found, card(), 0.3, asked) is None
 
 
 def test_where_another_agent_was_measured_it_is_named():

@@ -218,9 +218,18 @@ def test_scores_get_more_of_the_budget_where_their_noise_is_most_of_an_interval(
 
 
 def test_a_refusal_says_how_many_people_or_how_much_budget_it_takes(shop):
-    with pytest.raises(CardError, match=r"have 5,000 people, or ask for rho = 2.8") as refused:
+    with pytest.raises(CardError, match=r"have 5,000 people$") as refused:
         run_job(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
     assert "take it out" in str(refused.value)
+    # a rho above 1 is charged, and no verdict comes of it; one up to 1 may bring people enough inside
+    loud, low = (f"[privacy]\nrho = {rho}" for rho in (2.7, 0.04))
+    with pytest.raises(CardError, match=r"have 5,000 people$"):
+        run_job(str(write(shop, "loud", "dp-one-step", loud)), home_at(shop / "home"))
+    text = (shop / "card.toml").read_text().replace(f"users_public = {PEOPLE}", "users_public = 6000")
+    (shop / "many.toml").write_text(text)
+    path = write(shop, "low", "dp-one-step", low)
+    with pytest.raises(CardError, match=r"or ask for a larger rho, up to 1$"):
+        _ = Setting(load_recipe(path), load_card(shop / "many.toml"), home_at(shop / "home")).plan
     enough = write(shop, "enough", agent="dp-one-step", privacy="[privacy]\nrho = 2.8")
     assert call(shop, "plan", enough)
 
@@ -318,3 +327,17 @@ def test_one_step_an_episode_is_evaluated_on_a_condition_and_without_a_z(tmp_pat
     assert "z = " not in page
     assert "Measured from 1 to 20: steps" in page
     assert "Measured from 1,500 to 30,000: people who judge × √ρ, ρ at most 1" in page
+
+
+def test_who_judges_begins_where_the_log_began_them_and_the_page_says_so(shop, tmp_path):
+    """In the log people begin cold or warm, by the card all of them warm."""
+    card = (shop / "card.toml").read_text()
+    (tmp_path / "card.toml").write_text(card.replace("[reward]", "start = { warm = 1.0, cold = 0.0 }\n[reward]", 1))
+    (tmp_path / "log.csv").write_bytes((shop / "log.csv").read_bytes())
+    call(tmp_path, "ingest", tmp_path / "card.toml")
+    for agent in ("dp-one-step", "dp-apvi"):
+        run = call(tmp_path, "run", write(tmp_path, agent, agent, "[privacy]\nrho = 4.0"))["run"]
+        report = told(tmp_path, run)
+        assert report["value"]["start"] == "people" and report["value"]["optimal_upper"] is None
+        page = (tmp_path / "home" / "runs" / run / "report.md").read_text()
+        assert "as of the people who judged it" in page and "not as domain.start declares" in page

@@ -108,6 +108,12 @@ def test_shell_and_page_give_the_same_two_sentences_and_no_interval_of_a_roundin
     assert "median     203.2" in told and result["rows"][0]["median"] == pytest.approx(203.19, abs=0.01)
 
 
+def test_of_one_seed_no_agent_is_clearly_better_or_worse(recipe, tmp_path):
+    recipe.write_text(RECIPE.replace('"uniform"', '"ucbvi"').replace("10000\nruns = 2", "100\nruns = 1"))
+    text = Path(played(recipe, tmp_path / "home")["report"]).with_name("report.md").read_text(encoding="utf-8")
+    assert "clearly" not in text and "One seed tells what its policy loses" in text and "over 1 seed" in text
+
+
 def test_one_step_whose_rewards_are_known_is_refused_as_a_recipe(recipe, tmp_path):
     text = RECIPE.replace('"uniform"', '"dp-ucbvi"').replace('"riverswim_homogeneous"', '"random"\nhorizon = 1')
     recipe.write_text(text + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n")

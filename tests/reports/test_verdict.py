@@ -14,8 +14,9 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts, Practice
 from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import Suboptimality, decide, forecast, missing, stricter
-from reports.page import interval
+from pipeline.facts.verdict import Suboptimality, decide, ends_near, forecast, missing, round_up, stricter
+from reports.page import interval, percent
+from reports.run import answer
 from reports.run.answer import (
     OPERATOR,
     changes,
@@ -237,7 +238,8 @@ def test_a_verdict_of_before_is_read_as_it_was() -> None:
 
 
 def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
-    found = evaluation(**(CHANGES["not_told_apart"] or {}))
+    open_ = CHANGES["not_told_apart"] or {}
+    found = evaluation(**open_)
     needed = forecast(found, 1.0)
     assert needed is not None and needed.people is not None and needed.rho is None
     # as many people as that: the half-width leaves four fifths of chance above 0
@@ -248,11 +250,35 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     factor = float(found.half_width) / now * stricter(found.level)
     assert (factor + 0.84) * then == pytest.approx(found.improvement.estimate, rel=0.03)
     # where noise is all there is, budget does it
-    noisy = evaluation(**(CHANGES["not_told_apart"] or {}), person_variance=1e-3, noise_variance=2e-5)
+    noisy = evaluation(**{**open_, "people": 20_000, "person_variance": 1e-3, "noise_variance": 2e-5})
     more = forecast(noisy, 1.0)
     assert more is not None and more.rho is not None and more.rho > 1
     null = {"estimate": 0.0001, "lower": -0.01, "upper": 0.0102}
     assert forecast(evaluation(improvement=null), 1.0) is None
+
+
+def test_no_forecast_names_people_or_a_budget_beyond_what_was_measured() -> None:
+    open_ = CHANGES["not_told_apart"] or {}
+    found = evaluation(**{**open_, "people": 8000, "person_variance": 0.136})
+    # at a larger ρ every verdict of so many judges is withheld
+    near, far = forecast(found, 0.3), forecast(found, 1.0)
+    assert near is not None and near.people is not None and near.people * found.share > 30_000
+    assert far is None or far.people is None
+    noisy = {**open_, "person_variance": 1e-3, "noise_variance": 2e-5}
+    cheap, dear = (forecast(evaluation(**{**noisy, "people": n}), 0.1) for n in (20_000, 45_000))
+    assert cheap is not None and cheap.rho is not None and (dear is None or dear.rho is None)
+
+
+def test_a_bound_in_small_units_is_rounded_up_and_no_interval_has_a_level_of_all() -> None:
+    assert round_up(4.43e-6) == 4.5e-6 and round_up(3e-11) == 3e-11 and round_up(0.0123) == 0.013
+    # of the tenth evaluation of the same people
+    level = 1 - 0.05 / (10 * 11)
+    assert f"({percent(level)})" == "(> 99.9 %)" and percent(1.0) == "100 %" and percent(0.996, 2) == "> 99 %"
+    late = decided(evaluation(level=level), judged("better").dataset)
+    assert "100 %" not in sentence(late)
+    # an interval that lies above 0, but too near it
+    near = late.improvement.model_copy(update={"estimate": 0.01, "lower": 1e-5, "upper": 0.02, "level": 0.999996})
+    assert "100 %" not in ends_near(near) and "99.99 %" in ends_near(near)
 
 
 def test_half_widths_of_other_splits_follow_from_released_variances() -> None:
@@ -319,6 +345,8 @@ def test_for_whom_it_changes_counts_the_decisions_that_differ() -> None:
     assert (change.run.state, change.usual, change.decisions, total) == (0, 0, 3000.0, 5000.0)
     card = whom_card(better, told, verdict_of(better))
     assert card.answer == "About 60 % of decisions" and card.rows == (("a:", "x → y"),)
+    # those who judge, or are reserved, are in no count
+    assert "3,000 of 5,000 decisions of those who taught" in card.words[0]
     # practice does the same three times of four: a fourth of its decisions change all the same
     mostly = replace(told, action=np.zeros((2, 2), dtype=np.int64))
     [change], _ = changes(mostly, 0.0)
@@ -336,6 +364,21 @@ def test_what_noise_alone_may_count_is_nobodys_decision() -> None:
     told = replace(told, action=np.zeros((1, 2), dtype=np.int64), abstains=np.zeros((1, 2), dtype=bool))
     [change], total = changes(told, 50.0)
     assert (change.run.state, change.decisions, total) == (0, 250.0, 1650.0)
+
+
+def test_what_noise_hides_is_no_part_of_all_decisions_and_abstaining_everywhere_changes_nobody() -> None:
+    view, report = sample_view(1, ["a", "b"], ["x", "y"]), sample_report()
+    noise = answer._noise(report)
+    practice = np.array([[[0.2, 0.8], [0.5, 0.5]]])
+    told = replace(view, practice=practice, action=np.zeros((1, 2), dtype=np.int64), abstains=np.zeros((1, 2), bool))
+    # one cell is clear of noise, and the others have as many decisions together
+    some = whom_card(report, replace(told, evidence=noise * np.array([[[3.0, 8.0], [3.0, 3.0]]])), verdict_of(report))
+    assert some.answer == "About 100 % of decisions that stand clear of the noise"
+    none = whom_card(report, replace(told, evidence=noise * np.full((1, 2, 2), 3.0)), verdict_of(report))
+    assert none.answer == "Not known" and "practice takes" not in " ".join(none.words)
+    for known in (practice, np.full((1, 2, 2), np.nan)):
+        silent = replace(told, practice=known, abstains=np.ones((1, 2), bool))
+        assert whom_card(report, silent, verdict_of(report)).answer == "Nobody"
 
 
 def test_too_few_people_are_told_how_many_would_do() -> None:
@@ -374,7 +417,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
         ("not_told_apart", ("Get more people", "people instead of 100,000.")),
         ("nothing_changes", ("Keep current practice", "say more.")),
         ("withheld", ("Keep current practice", "Do not use the estimate.")),
-        ("not_evaluated", ("Hold people out", "[evaluate] people = 0.3")),
+        ("not_evaluated", ("Hold people out", "ask reticent plan, for nothing")),
         ("few", ("Get more people", "takes at least 1,700 in all.")),
     ],
 )
@@ -472,13 +515,13 @@ def test_what_nobody_measured_is_told_from_what_a_check_speaks_against() -> None
     verdict = decided(found, report.dataset, 1.0)
     assert verdict.answer == "withheld" and sentence(verdict).startswith("no calibrated verdict: ")
     said = interval(found.improvement.lower, found.improvement.upper)
-    assert f"By the model alone the difference is {said}, modelled: not a guarantee." in reason(verdict)
+    assert f"By people's scores the difference is {said}, modelled: not a guarantee." in reason(verdict)
     beyond = report.model_copy(
         update={"verdict": verdict, "evaluation": evaluation(calibrated=False, outside="Hold out fewer.")}
     )
     assert next_card(beyond, verdict).lines and "Hold out fewer." in next_card(beyond, verdict).words
     against = decided(evaluation(calibrated=False, placebo=9.0), report.dataset, 1.0)
-    assert sentence(against) == "no verdict: the estimate is withheld" and "By the model alone" not in reason(against)
+    assert sentence(against) == "no verdict: the estimate is withheld" and "By people's scores" not in reason(against)
 
 
 def test_bins_say_nothing_about_people_however_many_there_are() -> None:

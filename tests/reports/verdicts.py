@@ -50,6 +50,10 @@ CHANGES: dict[str, dict[str, Any] | None] = {
         "value": {"estimate": 0.699, "lower": 0.68, "upper": 0.718},
         "improvement": {"estimate": 0.0068, "lower": -0.0031, "upper": 0.0167},
         "half_width": 0.0099,
+        # five times as many judges lie where intervals were measured
+        "people": 5000,
+        "share": 0.05,
+        "person_variance": 0.085,
     },
     "nothing_changes": {
         "value": {"estimate": 0.6921, "lower": 0.6868, "upper": 0.6974},
