@@ -141,9 +141,7 @@ def inequalities(estimator: str, card: Card, share: float, rho: Fraction | None)
     )
 
 
-def outside(
-    estimator: str, card: Card, share: float, rho: Fraction | None, gate: Fraction = Fraction(0)
-) -> str | None:
+def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate: Fraction = Fraction(0)) -> str | None:
     """Sentence on what keeps a run out of the region of its estimator, and what would bring it in; None inside of it.
 
     Too many held-out people are a matter of the share alone.

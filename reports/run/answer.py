@@ -321,7 +321,7 @@ def score(report: Report, *, short: bool = False) -> str:
 
 def _summed(data: DeclaredTables) -> str:
     """Rows of an episode whose rewards count, and how much of each."""
-    steps, counted = f"the first {number(data.horizon)} steps", []
+    steps, counted = f"the first {number(data.horizon)} steps", list[str]()
     if data.discount is not None:
         counted += [f"each counting {number(data.discount)} times as much as one a step before"]
     if data.reward_total is not None and data.reward_kind == "estimate":
