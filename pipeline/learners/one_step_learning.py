@@ -418,7 +418,7 @@ class OneStepRun:
             share, declared, rho = float(evaluation.share), card.unit.users_public, float(self.plan.rho)
             # a rho above 1 brings no run inside of what was measured
             people = LEAST / (share * math.sqrt(min(rho, 1.0)))
-            budget = ", or ask for a larger rho, up to 1" if LEAST < share * declared else ""
+            budget = ", or ask for a larger rho, up to 1" if share * declared > LEAST else ""
             raise CardError(
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g} of "
                 f"{declared:,} declared people, times the root of rho, is {evaluation.signal:,.0f}: below "

@@ -16,7 +16,7 @@ from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import Report
 from pipeline.facts.verdict import Suboptimality, decide, ends_near, forecast, missing, round_up, stricter
 from reports.page import interval, percent
-from reports.run import answer
+from reports.run import answer as first_screen
 from reports.run.answer import (
     OPERATOR,
     changes,
@@ -368,7 +368,7 @@ def test_what_noise_alone_may_count_is_nobodys_decision() -> None:
 
 def test_what_noise_hides_is_no_part_of_all_decisions_and_abstaining_everywhere_changes_nobody() -> None:
     view, report = sample_view(1, ["a", "b"], ["x", "y"]), sample_report()
-    noise = answer._noise(report)
+    noise = first_screen._noise(report)
     practice = np.array([[[0.2, 0.8], [0.5, 0.5]]])
     told = replace(view, practice=practice, action=np.zeros((1, 2), dtype=np.int64), abstains=np.zeros((1, 2), bool))
     # one cell is clear of noise, and the others have as many decisions together
