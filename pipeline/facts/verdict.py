@@ -129,7 +129,7 @@ class Verdict(Part):
         Whether the estimate rests on values that the declared features of observations describe: checks of what they
         leave out look in few directions.
     later
-        Whether those who judge came after those who taught: scores are weighed by the practice of the latter.
+        Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     unsaid
         Whether nobody vouches for what no released number shows: that no outcome is missing, as of people beyond the
         declared number or of steps behind a gap, and that nobody gains what another loses.
@@ -399,7 +399,7 @@ def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
     """Number of people, or budget, at which a difference of this size would be clear in four of five runs.
 
     ``rho``: cost of the run, zCDP; None where nothing is private.
-    Returns None where the estimate lies too near 0 for either.
+    Returns None where the estimate lies too near 0 for either, or both lie beyond what was measured.
     """
     people, noise = float(evaluated.people), float(evaluated.noise_variance)
     sampling, size = float(evaluated.person_variance), abs(float(evaluated.improvement.estimate))

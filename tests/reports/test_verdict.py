@@ -274,6 +274,7 @@ def test_a_bound_in_small_units_is_rounded_up_and_no_interval_has_a_level_of_all
     # of the tenth evaluation of the same people
     level = 1 - 0.05 / (10 * 11)
     assert f"({percent(level)})" == "(> 99.9 %)" and percent(1.0) == "100 %" and percent(0.996, 2) == "> 99 %"
+    assert percent(0.1 + 0.2 + 0.7 - 1e-16, 2) == percent(0.9999999999999999) == "100 %"
     late = decided(evaluation(level=level), judged("better").dataset)
     assert "100 %" not in sentence(late)
     # an interval that lies above 0, but too near it
@@ -417,7 +418,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
         ("not_told_apart", ("Get more people", "people instead of 100,000.")),
         ("nothing_changes", ("Keep current practice", "say more.")),
         ("withheld", ("Keep current practice", "Do not use the estimate.")),
-        ("not_evaluated", ("Hold people out", "ask reticent plan, for nothing")),
+        ("not_evaluated", ("Hold people out", "ask reticent plan, which is free")),
         ("few", ("Get more people", "takes at least 1,700 in all.")),
     ],
 )
