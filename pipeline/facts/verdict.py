@@ -225,6 +225,7 @@ def decide(
     *,
     beyond_cap: bool = False,
     later: bool = False,
+    value: ValueFacts | None = None,
 ) -> Verdict:
     """The answer and its reason.
 
@@ -233,6 +234,7 @@ def decide(
     ``practice``: current practice by the released model; None where it has none.
     ``beyond_cap``: whether the log may hold more episodes of a person than count.
     ``later``: whether those who judge came after those who taught.
+    ``value``: with the least and most that an episode can pay; None where they are not at hand.
     """
     if evaluated is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
@@ -254,7 +256,7 @@ def decide(
         )
     elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
         answer, why = "withheld", contradiction
-    elif impossible := _impossible(evaluated, data):
+    elif value is not None and (impossible := _impossible(evaluated, value)):
         answer, why = "withheld", impossible
     elif evaluated.misfit is not None and abs(evaluated.misfit) > MISFIT:
         answer = "withheld"
@@ -309,12 +311,10 @@ def _apart(model: Baseline, measured: Interval) -> str:
     )
 
 
-def _impossible(evaluated: Evaluated, data: DeclaredTables | DeclaredPlant) -> str:
+def _impossible(evaluated: Evaluated, value: ValueFacts) -> str:
     """Sentence on a difference larger than what an episode can pay beside current practice; empty where it is not."""
-    if isinstance(data, DeclaredPlant):
-        return ""
-    low, high = (data.horizon * float(end) for end in data.reward_range)
-    least, most = min(low, 0.0), max(high, 0.0) if data.reward_total is None else float(data.reward_total)
+    # an episode that breaks off may pay nothing
+    least, most = min(float(value.lower_trivial), 0.0), max(float(value.upper_trivial), 0.0)
     practice, gain = evaluated.practice, evaluated.improvement
     if gain.lower <= most - practice.lower and gain.upper >= least - practice.upper:
         return ""

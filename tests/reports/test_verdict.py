@@ -282,6 +282,16 @@ def test_a_bound_in_small_units_is_rounded_up_and_no_interval_has_a_level_of_all
     assert "100 %" not in ends_near(near) and "99.99 %" in ends_near(near)
 
 
+def test_a_difference_beyond_what_an_episode_can_pay_is_withheld_though_many_steps_might_pay_more() -> None:
+    report = judged("better")
+    found = evaluation(practice={"estimate": 0.97, "lower": 0.965, "upper": 0.975})
+    # an end pays once, whatever the number of steps
+    data = report.dataset.model_copy(update={"reward_total": None, "horizon": 20})
+    for most, answer in ((1.0, "withheld"), (1.1, "better")):
+        value = report.value.model_copy(update={"upper_trivial": most})
+        assert decide(found, data, 1.0, None, value=value).answer == answer
+
+
 def test_half_widths_of_other_splits_follow_from_released_variances() -> None:
     found = evaluation()
     assert half_width(found, found.share) == pytest.approx((found.improvement.upper - found.improvement.lower) / 2)
