@@ -62,8 +62,9 @@ def percent(value: float | None, digits: int = 3) -> str:
     if 0 < value < 0.001:
         return "< 0.1 %"
     written = number(100 * value, digits)
-    # what is nearly all is not all: no interval has a level of 100 %
-    return f"> {number(100 * value, digits, 'down')} %" if written == "100" and value < 1 else f"{written} %"
+    # what is nearly all is not all: no interval has a level of 100 %; a sum of floats that misses 1 is all
+    nearly = written == "100" and value < 1 - 1e-9
+    return f"> {number(100 * value, digits, 'down')} %" if nearly else f"{written} %"
 
 
 def span(low: float, high: float) -> str:

@@ -63,8 +63,8 @@ def confounding(
     if abs(farthest) > PLACEBO:
         why = (
             f"A sum that must come out as zero lies {number(abs(farthest), 2)} standard errors from it: something "
-            "outside of the declared state drives what is done, and may drive what comes of it: unlike practice of "
-            "sites or years that fare alike shows too."
+            "outside of the declared state drives what is done, and may drive what comes of it. Sites or years "
+            "that differ in practice alone show so too."
         )
         return facts(status="seen", why=why)
     doubts = _why_declaration_is_void(evaluated, horizon, alike, recorded) if recorded is not None else ""

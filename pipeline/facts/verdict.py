@@ -129,7 +129,7 @@ class Verdict(Part):
         Whether the estimate rests on values that the declared features of observations describe: checks of what they
         leave out look in few directions.
     later
-        Whether those who judge came after those who taught: scores are weighed by the practice of the latter.
+        Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     unsaid
         Whether nobody vouches for what no released number shows: that no outcome is missing, as of people beyond the
         declared number or of steps behind a gap, and that nobody gains what another loses.
@@ -225,6 +225,7 @@ def decide(
     *,
     beyond_cap: bool = False,
     later: bool = False,
+    value: ValueFacts | None = None,
 ) -> Verdict:
     """The answer and its reason.
 
@@ -233,6 +234,7 @@ def decide(
     ``practice``: current practice by the released model; None where it has none.
     ``beyond_cap``: whether the log may hold more episodes of a person than count.
     ``later``: whether those who judge came after those who taught.
+    ``value``: with the least and most that an episode can pay; None where they are not at hand.
     """
     if evaluated is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
@@ -254,7 +256,7 @@ def decide(
         )
     elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
         answer, why = "withheld", contradiction
-    elif impossible := _impossible(evaluated, data):
+    elif value is not None and (impossible := _impossible(evaluated, value)):
         answer, why = "withheld", impossible
     elif evaluated.misfit is not None and abs(evaluated.misfit) > MISFIT:
         answer = "withheld"
@@ -309,12 +311,10 @@ def _apart(model: Baseline, measured: Interval) -> str:
     )
 
 
-def _impossible(evaluated: Evaluated, data: DeclaredTables | DeclaredPlant) -> str:
+def _impossible(evaluated: Evaluated, value: ValueFacts) -> str:
     """Sentence on a difference larger than what an episode can pay beside current practice; empty where it is not."""
-    if isinstance(data, DeclaredPlant):
-        return ""
-    low, high = (data.horizon * float(end) for end in data.reward_range)
-    least, most = min(low, 0.0), max(high, 0.0) if data.reward_total is None else float(data.reward_total)
+    # an episode that breaks off may pay nothing
+    least, most = min(float(value.lower_trivial), 0.0), max(float(value.upper_trivial), 0.0)
     practice, gain = evaluated.practice, evaluated.improvement
     if gain.lower <= most - practice.lower and gain.upper >= least - practice.upper:
         return ""
@@ -399,7 +399,7 @@ def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
     """Number of people, or budget, at which a difference of this size would be clear in four of five runs.
 
     ``rho``: cost of the run, zCDP; None where nothing is private.
-    Returns None where the estimate lies too near 0 for either.
+    Returns None where the estimate lies too near 0 for either, or both lie beyond what was measured.
     """
     people, noise = float(evaluated.people), float(evaluated.noise_variance)
     sampling, size = float(evaluated.person_variance), abs(float(evaluated.improvement.estimate))

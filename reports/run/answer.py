@@ -315,20 +315,22 @@ def score(report: Report, *, short: bool = False) -> str:
     # rewards beyond the declared range, or between its steps, count as other numbers than the log's
     lattice = f", cut to this range and rounded down to steps of {number(data.reward_unit)}"
     cut = lattice if data.reward_kind == "estimate" and not pays else ""
-    # nor do rows beyond the declared steps count
+    # nor do rows beyond the declared steps count, a last one among them included
     return f"Score: {each}{cut}, {_summed(data)}{each_once}."
 
 
 def _summed(data: DeclaredTables) -> str:
     """Rows of an episode whose rewards count, and how much of each."""
-    steps, counted = f"the first {number(data.horizon)} steps", list[str]()
-    if data.discount is not None:
+    one, counted = data.horizon == 1, list[str]()
+    first = "the first step" if one else f"the first {number(data.horizon)} steps"
+    if data.discount is not None and not one:
         counted += [f"each counting {number(data.discount)} times as much as one a step before"]
     if data.reward_total is not None and data.reward_kind == "estimate":
         counted += [f"cut to {number(data.reward_total)} in all"]
-    over = f"of the last of {steps}" if data.reward_paid == "last" else f"summed over {steps}"
-    over = "of the first step" if data.horizon == 1 else over
-    return f"{over} of an episode" + (f" ({', '.join(counted)})" if counted else "")
+    over = f"{'of' if one else 'summed over'} {first} of an episode"
+    if data.reward_paid == "last":
+        over = f"of an episode's last step alone, if it lies within {first}"
+    return over + (f" ({', '.join(counted)})" if counted else "")
 
 
 def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
@@ -533,7 +535,9 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
         (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
         for c in differences[:_MOST]
     )
-    return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions{which}", words, rows)
+    share = percent(moved / total, 2)
+    about = share if share.startswith(">") else f"About {share}"
+    return AnswerCard(name, f"{about} of decisions{which}", words, rows)
 
 
 def _when(view: Decisions, run: policy_sections.Steps) -> str:
@@ -571,7 +575,7 @@ _FEATURES = (
     "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
     "misses what lies in none."
 )
-_LATER = "Those who judge came after those who taught, and are weighed by the practice that these met."
+_LATER = "Those who judge came after those who taught: if practice changed in between, their scores can mislead."
 _COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
 
 
@@ -732,8 +736,8 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_evaluated" if data.users_public < least:
             return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
         case "not_evaluated":
-            command = f"Write [evaluate] people = {SHARE:g} into the recipe, and ask reticent plan, for nothing, if "
-            command += "a verdict can come of it. If so run again; it is charged again."
+            command = f"Write [evaluate] people = {SHARE:g} into the recipe, and ask reticent plan, which is free, "
+            command += "whether a verdict can come of it. If so, run again; it is charged again."
             return "Hold people out", command, until
 
 

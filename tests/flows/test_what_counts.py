@@ -111,8 +111,11 @@ def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Pat
     page, _ = page_of(tmp_path, log, once, "dp-apvi")
     assert "summed over the first 2 steps of an episode (cut to 1 in all)" in page
     last = {"horizon = 3\n": "horizon = 2\n", "range = [0.0, 1.0]\n": 'range = [0.0, 1.0]\npaid = "last"\n'}
-    page, _ = page_of(tmp_path, log, last, "dp-apvi")
-    assert ", of the last of the first 2 steps of an episode" in page
+    # a third visit is the last, and lies beyond: what the second paid is no score
+    longer = pl.concat([log, visits(2, who, soon, np.zeros(PEOPLE), np.zeros(PEOPLE))])
+    page, verdict = page_of(tmp_path, longer, last, "dp-apvi")
+    assert ", of an episode's last step alone, if it lies within the first 2 steps." in page
+    assert verdict.improvement.upper < 0.01
 
 
 def stays(often: int) -> pl.DataFrame:
@@ -155,7 +158,7 @@ def sites(state: bool) -> tuple[pl.DataFrame, dict[str, str]]:
 def test_sites_that_practise_unlike_and_fare_alike_are_not_called_a_cause_of_outcomes(tmp_path: Path) -> None:
     _, verdict = page_of(tmp_path, *sites(state=False), "dp-apvi")
     assert verdict.answer == "withheld" and verdict.confounding.status == "seen"
-    assert "drives both" not in verdict.why and "sites or years that fare alike" in verdict.why
+    assert "drives both" not in verdict.why and "Sites or years that differ in practice alone" in verdict.why
     _, verdict = page_of(tmp_path, *sites(state=True), "dp-apvi")
     assert verdict.confounding.status != "seen" and verdict.improvement.lower > 0
 
@@ -202,6 +205,8 @@ def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taugh
     assert verdict is not None and verdict.improvement is not None and verdict.improvement.lower > 0
     assert verdict.answer != "better" or "practice was the same among those who taught" in verdict.conditions
     assert verdict.later
+    [page] = (tmp_path / "home" / "runs").glob("visits-*/report.md")
+    assert verdict.answer != "better" or "if practice changed in between, their scores can mislead" in page.read_text()
 
 
 def test_a_page_without_judges_does_not_say_that_everybody_taught(tmp_path: Path) -> None:

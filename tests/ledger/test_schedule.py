@@ -73,6 +73,22 @@ def test_a_charge_of_a_clock_that_was_set_back_counts_when_the_clock_is_right_ag
     assert book.left("tiny").facts() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.3)}
 
 
+def test_a_date_of_a_clock_that_ran_ahead_comes_true_for_all_charges_since_and_for_one_period(book, at):
+    at("2027-01-05T00:00:00")
+    charge(book, "a", "1/10")
+    at("2026-02-01T00:00:00")
+    charge(book, "b", "1/10")
+    at("2026-12-31T00:00:00")
+    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
+    at("2027-01-06T00:00:00")
+    # which clock was wrong no entry tells: rather too little than too much
+    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": pytest.approx(0.3)}
+    at("2027-02-01T00:00:00")
+    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
+    at("2028-01-01T00:00:00")
+    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
+
+
 def test_one_jump_of_the_clock_to_2200_costs_one_month_and_not_all_of_them(book, at):
     charge(book, "a", "48/100")
     at("2200-01-01T00:00:00")

@@ -274,11 +274,22 @@ def test_a_bound_in_small_units_is_rounded_up_and_no_interval_has_a_level_of_all
     # of the tenth evaluation of the same people
     level = 1 - 0.05 / (10 * 11)
     assert f"({percent(level)})" == "(> 99.9 %)" and percent(1.0) == "100 %" and percent(0.996, 2) == "> 99 %"
+    assert percent(0.1 + 0.2 + 0.7 - 1e-16, 2) == percent(0.9999999999999999) == "100 %"
     late = decided(evaluation(level=level), judged("better").dataset)
     assert "100 %" not in sentence(late)
     # an interval that lies above 0, but too near it
     near = late.improvement.model_copy(update={"estimate": 0.01, "lower": 1e-5, "upper": 0.02, "level": 0.999996})
     assert "100 %" not in ends_near(near) and "99.99 %" in ends_near(near)
+
+
+def test_a_difference_beyond_what_an_episode_can_pay_is_withheld_though_many_steps_might_pay_more() -> None:
+    report = judged("better")
+    found = evaluation(practice={"estimate": 0.97, "lower": 0.965, "upper": 0.975})
+    # an end pays once, whatever the number of steps
+    data = report.dataset.model_copy(update={"reward_total": None, "horizon": 20})
+    for most, answer in ((1.0, "withheld"), (1.1, "better")):
+        value = report.value.model_copy(update={"upper_trivial": most})
+        assert decide(found, data, 1.0, None, value=value).answer == answer
 
 
 def test_half_widths_of_other_splits_follow_from_released_variances() -> None:
@@ -417,7 +428,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
         ("not_told_apart", ("Get more people", "people instead of 100,000.")),
         ("nothing_changes", ("Keep current practice", "say more.")),
         ("withheld", ("Keep current practice", "Do not use the estimate.")),
-        ("not_evaluated", ("Hold people out", "ask reticent plan, for nothing")),
+        ("not_evaluated", ("Hold people out", "ask reticent plan, which is free")),
         ("few", ("Get more people", "takes at least 1,700 in all.")),
     ],
 )
