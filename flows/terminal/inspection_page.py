@@ -15,7 +15,7 @@ ONLY = "OPERATOR ONLY: raw facts, not for publication."
 
 
 def warnings_of(r: Dump) -> list[str]:
-    """Warnings on people lost, what lies beyond cap or horizon, rewards rounded, and how lost and kept differ."""
+    """Warnings on people lost or beyond cap, horizon or gate, on rewards rounded, and how lost and kept differ."""
     warnings: list[str] = []
     if r["share_lost"] > LOUD:
         warnings.append(
@@ -35,6 +35,12 @@ def warnings_of(r: Dump) -> list[str]:
             f"warning: {later:,} people have rows beyond domain.horizon: what those pay counts nowhere, so an action "
             "can look better that does harm later; practice = 'recorded' says that nothing comes later"
         )
+    warnings += [
+        f"warning: {one['rule']}: rows of {one['people']:,} people, and the card accepts {one['accepted']:,.0f}: the "
+        f"gate of a run counts people, under noise, and may stop it; mend the log, or raise tolerance.{one['rule']}"
+        for one in r["rules"]
+        if one.get("accepted") is not None and one["people"] is not None and one["people"] > one["accepted"]
+    ]
     if (rounded := r["rewards"]) is not None and rounded["share"] > LOUD:
         fits = rounded["steps_that_fit"]
         mend = f"write steps = {fits} under [reward]" if fits else "declare a lattice that has them"

@@ -15,7 +15,7 @@ import polars as pl
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.decode import number_of, order_of, read_flag
-from pipeline.logs.rules import BY_NAME, DROPS, NAMELESS
+from pipeline.logs.rules import BY_NAME, DROPS, NAMELESS, gated_rules
 from pipeline.logs.store import Snapshot, set_aside
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ _NO_ROWS = {"rule": pl.String, "effect": pl.String, "dropped": pl.Boolean, "user
 def ingest_report(snapshot: Snapshot, card: AnyCard) -> Dump:
     """Report of a snapshot's ingest; a lost person has rows in the log and none in the snapshot.
 
-    ``episodes`` and ``people`` of a rule are None if its lines name no person; a ``label`` is None for an empty cell.
+    ``episodes`` and ``people`` of a rule are None if its lines name no person; ``accepted`` is the number of people
+    that the gate accepts, None where it does not ask.  A ``label`` is None for an empty cell.
     """
     with set_aside(snapshot) as files:
         # empty files cost as much to read as others
@@ -61,7 +62,7 @@ def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
         "people_kept": snapshot.users,
         "people_lost": len(lost),
         "share_lost": len(lost) / max(1, people),
-        "rules": _rules(wrong),
+        "rules": _rules(wrong, card),
         "labels": [] if tables is None or not files else _labels(wrong, snapshot, tables),
         "steps": _steps(wrong),
         "differences": [] if tables is None or not files else _differences(gone, snapshot, tables),
@@ -97,7 +98,7 @@ def _lost(wrong: pl.LazyFrame, snapshot: Snapshot) -> pl.Series:
     return dropped.filter(~dropped.is_in(kept_users["user_id"].implode()))
 
 
-def _rules(wrong: pl.LazyFrame) -> list[Dump]:
+def _rules(wrong: pl.LazyFrame, card: AnyCard) -> list[Dump]:
     episodes = wrong.group_by("rule", "user", "episode").agg(pl.col("effect").first(), pl.len().alias("rows"))
     counts = (
         _collect(episodes)
@@ -111,6 +112,8 @@ def _rules(wrong: pl.LazyFrame) -> list[Dump]:
         )
     )
     by_rule = {row["rule"]: row for row in counts.to_dicts()}
+    gated = gated_rules(card) if card.kind == "real" else ()
+    accepted = {rule: card.tolerance[rule] * card.unit.users_public for rule in gated}
     return [
         {
             "rule": name,
@@ -118,6 +121,7 @@ def _rules(wrong: pl.LazyFrame) -> list[Dump]:
             "rows": int(by_rule[name]["rows"]),
             "episodes": None if by_rule[name]["nobody"] else int(by_rule[name]["episodes"]),
             "people": None if by_rule[name]["nobody"] else int(by_rule[name]["people"]),
+            "accepted": accepted.get(name),
         }
         for name in BY_NAME
         if name in by_rule

@@ -146,6 +146,17 @@ def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, vers
     shop.run()
 
 
+@pytest.mark.parametrize(("tolerance", "kind"), [(0.4, "real"), (1, "real"), (0.4, "synthetic")])
+def test_ingest_warns_where_the_gate_may_stop_a_run(tmp_path, monkeypatch, capsys, tolerance, kind):
+    """A share of rows that ingest accepts may be rows of nearly everybody, whom the gate counts."""
+    shop = Shop(tmp_path, kind=kind, log=typo(rows()), tolerance=f"[tolerance]\nunknown_label = {tolerance}\n")
+    monkeypatch.setattr("sys.argv", ["reticent", "--home", str(shop.home.root), "ingest", str(shop.folder)])
+    with pytest.raises(SystemExit):
+        main()
+    said = "the card accepts 160: the gate of a run counts people" in capsys.readouterr().err
+    assert said == (kind == "real" and tolerance < 1)
+
+
 def test_plan_is_loud_where_nothing_stops_a_run(tmp_path, monkeypatch, capsys):
     shop, said = Shop(tmp_path, tolerance=""), []
     for tolerance in ("", STRICT):
