@@ -316,7 +316,7 @@ def _apart(model: Baseline, measured: Interval) -> str:
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     return (
         f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Such "
-        "a gap comes of rows that lead nowhere "
+        "a gap comes of noise, where states, actions and steps are many for so few people, of rows that lead nowhere "
         "(source.last_row) or lie beyond domain.cell_cap, of steps that are not alike, of a domain.start that is not "
         "the log's, of judges who came later (evaluate.since), or of people with more episodes than others: tables "
         "count these more often (unit.episodes_per_user = 1 does not)."

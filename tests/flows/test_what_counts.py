@@ -220,6 +220,24 @@ def test_steps_that_nobody_logged_are_a_condition_where_no_released_number_shows
     assert "that no outcome or step is missing or comes after the last declared step" in page
 
 
+def test_noise_is_named_where_released_tables_are_too_thin_for_practice(tmp_path: Path) -> None:
+    g, people, log = np.random.default_rng(8), 1_200, list[pl.DataFrame]()
+    for h in range(6):
+        state, done = g.integers(0, 4, people), g.choice(6, people, p=[0.5, *[0.1] * 5])
+        good = g.random(people) < np.array([0.3, 0.6, 0.5, 0.8])[state]
+        rows = visits(h, np.arange(people), good, good, good)
+        log.append(rows.with_columns(state=pl.Series(state), done=pl.Series(done)))
+    changes = {
+        "users_public = 20000": "users_public = 1200",
+        "horizon = 3": "horizon = 6",
+        '["well", "ill"]': "4",
+        '["mild", "strong"]': "6",
+    }
+    _, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi")
+    # whole episodes, one a person, steps alike: nothing else is amiss
+    assert verdict.answer == "withheld" and "Such a gap comes of noise" in verdict.why
+
+
 def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taught(tmp_path: Path) -> None:
     g = np.random.default_rng(6)
 
