@@ -416,11 +416,12 @@ def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
     people, noise = float(evaluated.people), float(evaluated.noise_variance)
     sampling, size = float(evaluated.person_variance), abs(float(evaluated.improvement.estimate))
     error = math.sqrt(sampling / people + noise) if people > 0 else 0.0
-    if error == 0 or size < error / 4:
+    fixed, strict = fixed_width(evaluated), stricter(float(evaluated.level))
+    left_to_show = size - strict * fixed
+    if error == 0 or size < error / 4 or left_to_show < error / _MOST:
         return None
-    # the interval's own factor, so that what it adds for bias is in it
-    factor = float(evaluated.half_width) / error * stricter(float(evaluated.level))
-    aim = (size / (factor + _POWER)) ** 2
+    factor = (float(evaluated.half_width) - fixed) / error * strict
+    aim = (left_to_show / (factor + _POWER)) ** 2
     # sampling / n + noise (people / n)^2 = aim
     square = noise * people**2
     root = math.hypot(sampling, math.sqrt(4 * square * aim))
@@ -436,6 +437,15 @@ def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
     if budget is not None and not _measured(people, budget):
         budget = None
     return None if all_people is None and budget is None else Needed(people=all_people, rho=budget)
+
+
+def fixed_width(evaluated: Evaluated) -> float:
+    """Part of the half-width that neither people nor budget make smaller: the allowance for bias."""
+    # what features leave out widens an interval by standard errors
+    if evaluated.misfit is not None or evaluated.people < 1:
+        return 0.0
+    error = math.sqrt(float(evaluated.person_variance) / float(evaluated.people) + float(evaluated.noise_variance))
+    return max(0.0, float(evaluated.half_width) - NormalDist().inv_cdf((1 + float(evaluated.level)) / 2) * error)
 
 
 def _measured(people: float, rho: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from html import unescape
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -248,8 +249,13 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
     now = math.sqrt(found.person_variance / found.people + found.noise_variance)
     # that far from 0 an answer is clear, not only beyond the interval
-    factor = float(found.half_width) / now * stricter(found.level)
-    assert (factor + 0.84) * then == pytest.approx(found.improvement.estimate, rel=0.03)
+    strict, deviations = stricter(found.level), NormalDist().inv_cdf((1 + found.level) / 2)
+    # neither people nor budget make the allowance for bias smaller
+    fixed = found.half_width - deviations * now
+    assert fixed > 0
+    assert strict * (fixed + deviations * then) + 0.84 * then == pytest.approx(found.improvement.estimate, rel=0.03)
+    biased = replace(found, half_width=deviations * now + found.improvement.estimate / strict)
+    assert forecast(biased, 1.0) is None
     # where noise is all there is, budget does it
     noisy = evaluation(**{**open_, "people": 20_000, "person_variance": 1e-3, "noise_variance": 2e-5})
     more = forecast(noisy, 1.0)
@@ -266,7 +272,7 @@ def test_no_forecast_names_people_or_a_budget_beyond_what_was_measured() -> None
     assert near is not None and near.people is not None and near.people * found.share > 30_000
     assert far is None or far.people is None
     noisy = {**open_, "person_variance": 1e-3, "noise_variance": 2e-5}
-    cheap, dear = (forecast(evaluation(**{**noisy, "people": n}), 0.1) for n in (20_000, 45_000))
+    cheap, dear = (forecast(evaluation(**{**noisy, "people": n}), 0.1) for n in (20_000, 50_000))
     assert cheap is not None and cheap.rho is not None and (dear is None or dear.rho is None)
 
 
@@ -296,8 +302,10 @@ def test_a_difference_beyond_what_an_episode_can_pay_is_withheld_though_many_ste
 def test_half_widths_of_other_splits_follow_from_released_variances() -> None:
     found = evaluation()
     assert half_width(found, found.share) == pytest.approx((found.improvement.upper - found.improvement.lower) / 2)
+    # an allowance for bias stays
     quiet = evaluation(noise_variance=0.0)
-    assert half_width(quiet, 1.2) == pytest.approx(half_width(quiet, 0.3) / 2)
+    chance = NormalDist().inv_cdf(0.975) * math.sqrt(quiet.person_variance / quiet.people)
+    assert half_width(quiet, 1.2) == pytest.approx(half_width(quiet, 0.3) - chance / 2)
 
 
 def test_diagnostics_have_a_price_or_are_free() -> None:
@@ -608,5 +616,5 @@ def replace_baselines(report: Report, beside: dict[str, Baseline]) -> Report:
 
 
 def test_with_twice_the_judges_noise_is_half_as_wide() -> None:
-    loud = evaluation(person_variance=0.0, noise_variance=1e-4)
+    loud = evaluation(person_variance=0.0, noise_variance=1e-4, half_width=NormalDist().inv_cdf(0.975) * 0.01)
     assert half_width(loud, 2 * loud.share) == pytest.approx(half_width(loud, loud.share) / 2)
