@@ -311,6 +311,11 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
         truth = learnt.truth(known.world, known.behaviour)
     data, promise = declared(card, run.snapshot), guarantee(card, release, ask.calibration, ask.written, gate)
     hidden = _confounding(facts.evaluation, card, entries)
+    broken = None
+    if isinstance(card, Card) and facts.evaluation is not None:
+        from pipeline.learners.tabular_facts import broken_off
+
+        broken = broken_off(release, card)
     beyond_cap = isinstance(card, Card) and card.kind == "real" and not card.one_episode
     practice = facts.model_baselines.get("practice")
     later = (asked := recipe.terms.evaluate) is not None and asked.since is not None
@@ -331,6 +336,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
             beyond_cap=beyond_cap,
             later=later,
             value=facts.value,
+            broken_off=broken,
         ),
         **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),
         constants=facts.constants,

@@ -29,6 +29,8 @@ _MOST = 100.0
 # standard deviations of the declared number of held-out people by which the released number must fall short to be
 # reported: of 6,000 they are 4 %
 _LEFT_OUT = 3.0
+# standard errors beyond which released counts show that episodes break off
+_BROKEN_OFF = 3.0
 # largest distance of the model's value of practice from the measured one, in half-widths of the model's interval; in
 # complete logs it was at most a tenth
 _APART = 0.2
@@ -131,8 +133,8 @@ class Verdict(Part):
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     unsaid
-        Whether nobody vouches for what no released number shows: that no outcome is missing, as of people beyond the
-        declared number or of steps behind a gap, and that nobody gains what another loses.
+        Whether nobody vouches for what no released number shows: that no outcome or step is missing, as of people
+        beyond the declared number or of steps behind a gap, and that nobody gains what another loses.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -165,7 +167,7 @@ class Verdict(Part):
         if self.left_out is not None:
             found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
         if self.unsaid:
-            found += ["no outcome is missing" if self.left_out is None else "no other outcome is missing"]
+            found += [f"no {'outcome' if self.left_out is None else 'other outcome'} or step is missing"]
             found += ["what is done for one changes nothing for another"]
         return found
 
@@ -226,6 +228,7 @@ def decide(
     beyond_cap: bool = False,
     later: bool = False,
     value: ValueFacts | None = None,
+    broken_off: float | None = None,
 ) -> Verdict:
     """The answer and its reason.
 
@@ -235,6 +238,7 @@ def decide(
     ``beyond_cap``: whether the log may hold more episodes of a person than count.
     ``later``: whether those who judge came after those who taught.
     ``value``: with the least and most that an episode can pay; None where they are not at hand.
+    ``broken_off``: standard errors by which released counts show that episodes break off; None where none can.
     """
     if evaluated is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
@@ -253,6 +257,13 @@ def decide(
             "By the logged probabilities a mean must come out as zero that lies "
             f"{number(abs(evaluated.ratios), 2)} standard errors from it: they are not those of what was done, or too "
             "many of the weights they make are cut."
+        )
+    elif broken_off is not None and broken_off > _BROKEN_OFF:
+        answer = "withheld"
+        why = (
+            f"By the released counts episodes break off ({number(broken_off, 2)} standard errors more than none): who "
+            "leaves is scored up to there, and the policy as if they stayed. Let an end tell who left, or an episode "
+            "be over with its last row (source.last_row), or declare a shorter domain.horizon."
         )
     elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
         answer, why = "withheld", contradiction
@@ -305,9 +316,10 @@ def _apart(model: Baseline, measured: Interval) -> str:
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     return (
         f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Such "
-        "a gap comes of rows that lead nowhere (source.last_row) or lie beyond domain.cell_cap, of steps that are not "
-        "alike, of a domain.start that is not the log's, of judges who came later (evaluate.since), or of people with "
-        "more episodes than others: tables count these more often (unit.episodes_per_user = 1 does not)."
+        "a gap comes of noise, where states, actions and steps are many for so few people, of rows that lead nowhere "
+        "(source.last_row) or lie beyond domain.cell_cap, of steps that are not alike, of a domain.start that is not "
+        "the log's, of judges who came later (evaluate.since), or of people with more episodes than others: tables "
+        "count these more often (unit.episodes_per_user = 1 does not)."
     )
 
 
@@ -404,11 +416,12 @@ def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
     people, noise = float(evaluated.people), float(evaluated.noise_variance)
     sampling, size = float(evaluated.person_variance), abs(float(evaluated.improvement.estimate))
     error = math.sqrt(sampling / people + noise) if people > 0 else 0.0
-    if error == 0 or size < error / 4:
+    fixed, strict = fixed_width(evaluated), stricter(float(evaluated.level))
+    left_to_show = size - strict * fixed
+    if error == 0 or size < error / 4 or left_to_show < error / _MOST:
         return None
-    # the interval's own factor, so that what it adds for bias is in it
-    factor = float(evaluated.half_width) / error * stricter(float(evaluated.level))
-    aim = (size / (factor + _POWER)) ** 2
+    factor = (float(evaluated.half_width) - fixed) / error * strict
+    aim = (left_to_show / (factor + _POWER)) ** 2
     # sampling / n + noise (people / n)^2 = aim
     square = noise * people**2
     root = math.hypot(sampling, math.sqrt(4 * square * aim))
@@ -424,6 +437,15 @@ def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
     if budget is not None and not _measured(people, budget):
         budget = None
     return None if all_people is None and budget is None else Needed(people=all_people, rho=budget)
+
+
+def fixed_width(evaluated: Evaluated) -> float:
+    """Part of the half-width that neither people nor budget make smaller: the allowance for bias."""
+    # what features leave out widens an interval by standard errors
+    if evaluated.misfit is not None or evaluated.people < 1:
+        return 0.0
+    error = math.sqrt(float(evaluated.person_variance) / float(evaluated.people) + float(evaluated.noise_variance))
+    return max(0.0, float(evaluated.half_width) - NormalDist().inv_cdf((1 + float(evaluated.level)) / 2) * error)
 
 
 def _measured(people: float, rho: float) -> bool:

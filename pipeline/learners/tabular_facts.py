@@ -45,6 +45,7 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
+from pipeline.statistics.held_out import OTHERS
 from pipeline.statistics.planning_counts import Prepared, slack_of
 
 # modules that make policy and interval of a release: a row that was measured with other code does not count
@@ -57,8 +58,29 @@ _PLANNER = (
     "pipeline.statistics.consistency",
     "pipeline.statistics.planning_counts",
 )
+# counts of a step, its action and where it led
+_NEXT = "n_sas"
+# share of episodes that break off without moving a verdict
+_FEW = 0.001
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)
 _DRAWS, _INSIDE = 100, 0.95
+
+
+def broken_off(release: Release, card: Card) -> float | None:
+    """Standard errors by which fewer rows follow than the rows before lead to, from an episode's second step on.
+
+    Who leaves unseen leads nowhere, or to a state that has no row: the scores of people stop there, and what the policy
+    would do goes on.  A thousandth of the episodes counts as one standard error at least: so few move no verdict.  From
+    released counts, at no cost; None where no table counts next states step by step.
+    """
+    table = next((m for m in release.mechanisms if m.table in (_NEXT, OTHERS + _NEXT)), None)
+    if table is None or len(counts := release.tables[table.table]) < 2:
+        return None
+    live = len(card.domain.live_states)
+    # who goes on after the first step comes to an end later, or takes the last one
+    terms = counts[0, ..., :live], -counts[1:, ..., live:], -counts[-1, ..., :live]
+    missed, noise = float(sum(int(x.sum()) for x in terms)), table.standard_deviation**2 * sum(x.size for x in terms)
+    return missed / math.sqrt(noise + max(1.0, _FEW * float(counts[0].sum())) ** 2)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pipeline.facts.evaluation import Evaluated, Interval, Simulation, Spread
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, PlayedConstants, Status, ValueFacts
 from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import MISFIT, PLACEBO, Verdict, round_up
+from pipeline.facts.verdict import MISFIT, PLACEBO, Verdict, fixed_width, round_up, stricter
 from reports.figures.charts import Line, draw_curves
 from reports.page import (
     AnswerCard,
@@ -214,8 +214,8 @@ def evaluation_section(report: Report) -> Section | None:
         f"This is {looks} on this data, so each interval is one at {percent(e.level)}: more evaluations mean "
         "more chances to be wrong.",
         "It assumes that the recorded state holds everything that drives both decisions and outcomes, that no outcome "
-        "is missing or comes after the last declared step, and that people are independent: nobody has two ids, and "
-        "what is done for one changes nothing for another"
+        "or step is missing or comes after the last declared step, and that people are independent: nobody has two "
+        "ids, and what is done for one changes nothing for another"
         + ("" if e.misfit is None else ", and that values are linear in the declared features")
         + f".{_hidden(verdict_of(report))}",
     )
@@ -277,8 +277,8 @@ def checks_section(report: Report, view: Decisions) -> Section | None:
             off = number(modelled.estimate - measured.estimate, 2)
             rows.append((f"Calibration of the model, {name}", off, "free", _MEANINGS["calibration"]))
     for share in _SHARES:
-        clear = "would" if abs(e.improvement.estimate) > (half := half_width(e, share)) else "would not"
-        remark = f"the same difference {clear} be distinguished from 0"
+        clear = abs(e.improvement.estimate) > (half := half_width(e, share)) * stricter(float(e.level))
+        remark = f"the same difference would {'' if clear else 'not '}be distinguished from 0"
         rows.append((f"Margin with {percent(share)} held out", f"± {number(half, 2, 'up')}", "free", remark))
     words = f"Estimator: {clean(e.estimator)}. Free: computed from what was released anyway."
     listed = table("Check | Value | Price | Meaning", rows, "", "Value")
@@ -328,7 +328,8 @@ def half_width(e: Evaluated, share: float) -> float:
     """
     times = share / e.share
     now, then = (math.sqrt(e.person_variance / max(e.people, 1) / x + e.noise_variance / x**2) for x in (1.0, times))
-    return float(e.half_width) * then / now if now > 0 else float(e.half_width)
+    fixed = fixed_width(e)
+    return fixed + (float(e.half_width) - fixed) * then / now if now > 0 else float(e.half_width)
 
 
 _ROLES = {"agent": "the agent", "plain": "without noise", "control": "control"}

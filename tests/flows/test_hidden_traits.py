@@ -46,7 +46,7 @@ ledger = "ledger.db"
 """
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
-UNSAID = ["no outcome is missing", "what is done for one changes nothing for another"]
+UNSAID = ["no outcome or step is missing", "what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 
 

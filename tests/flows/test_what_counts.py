@@ -80,7 +80,7 @@ def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_say
     assert verdict.answer == "better"
     assert "rounded down to steps of 1, of the first step of an episode" in page
     # the true difference of whole episodes is -.4; a word that says that nothing comes later is false of this log
-    said = "no outcome is missing or comes after the last declared step"
+    said = "no outcome or step is missing or comes after the last declared step"
     assert (said in verdict.confounding.why) == bool(word) and said in page
     assert word or "or beyond the last declared step are set aside" in page
 
@@ -178,6 +178,64 @@ def test_a_difference_that_no_episode_can_pay_is_withheld(tmp_path: Path, agent:
     # the best policy gains .024, and people's scores say ten times that
     assert verdict.answer == "withheld"
     assert verdict.why.startswith("An episode pays 0 to 1 and current practice is worth 0.97")
+
+
+def leavers(lost: float, after_strong: float, strong_pays: float) -> pl.DataFrame:
+    """Eight visits, the strong drug rare; who leaves has no more rows.  The visit before says where it led."""
+    g, who = np.random.default_rng(7), np.arange(PEOPLE)
+    ill, stay, log = g.random(PEOPLE) < 0.5, np.ones(PEOPLE, bool), list[pl.DataFrame]()
+    for h in range(8):
+        strong, then = g.random(PEOPLE) < 0.1, g.random(PEOPLE) < 0.5
+        good = g.random(PEOPLE) < 0.3 - 0.1 * ill + strong_pays * strong
+        led = np.where(then, "ill", "well")
+        log.append(visits(h, who, ill, strong, good, led=led).filter(pl.Series(stay)))
+        stay &= g.random(PEOPLE) >= np.where(strong, after_strong, lost)
+        ill = then
+    return pl.concat(log)
+
+
+@pytest.mark.parametrize("agent", ["dp-apvi", "dp-vapvi"])
+@pytest.mark.parametrize("word", ["", 'practice = "recorded"\n'])
+def test_people_who_leave_unseen_are_no_gain_of_a_policy(tmp_path: Path, agent: str, word: str) -> None:
+    """One in a hundred leaves after each visit, whatever was done, and both drugs do the same."""
+    features = '[features]\nkind = "one_hot"\n[source]' if agent == "dp-vapvi" else "[source]"
+    led = {'reward = "good"': 'reward = "good", next_state = "led"', "[source]": features}
+    _, verdict = page_of(tmp_path, leavers(0.01, 0.01, 0.0), {"horizon = 3\n": f"horizon = 8\n{word}"} | led, agent)
+    assert verdict.answer == "withheld" and "By the released counts episodes break off" in verdict.why
+    # nobody leaves
+    _, verdict = page_of(tmp_path, leavers(0.0, 0.0, 0.3), {"horizon = 3\n": f"horizon = 8\n{word}"} | led, agent)
+    assert verdict.answer == "better"
+
+
+def test_a_drug_after_which_people_leave_unseen_is_not_called_worse_than_it_is(tmp_path: Path) -> None:
+    # the strong drug pays more than half as much again over eight visits, in spite of those who leave
+    _, verdict = page_of(tmp_path, leavers(0.0, 0.15, 0.5), {"horizon = 3\n": "horizon = 8\n"}, "dp-apvi")
+    assert verdict.answer == "withheld" and "By the released counts episodes break off" in verdict.why
+
+
+def test_steps_that_nobody_logged_are_a_condition_where_no_released_number_shows_them(tmp_path: Path) -> None:
+    led = {"horizon = 3\n": "horizon = 8\n", 'reward = "good"': 'reward = "good", next_state = "led"'}
+    page, verdict = page_of(tmp_path, leavers(0.03, 0.03, 0.1), led, "dp-one-step")
+    assert verdict.answer != "better" or "no outcome or step is missing" in verdict.conditions
+    assert "that no outcome or step is missing or comes after the last declared step" in page
+
+
+def test_noise_is_named_where_released_tables_are_too_thin_for_practice(tmp_path: Path) -> None:
+    g, people, log = np.random.default_rng(8), 1_200, list[pl.DataFrame]()
+    for h in range(6):
+        state, done = g.integers(0, 4, people), g.choice(6, people, p=[0.5, *[0.1] * 5])
+        good = g.random(people) < np.array([0.3, 0.6, 0.5, 0.8])[state]
+        rows = visits(h, np.arange(people), good, good, good)
+        log.append(rows.with_columns(state=pl.Series(state), done=pl.Series(done)))
+    changes = {
+        "users_public = 20000": "users_public = 1200",
+        "horizon = 3": "horizon = 6",
+        '["well", "ill"]': "4",
+        '["mild", "strong"]': "6",
+    }
+    _, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi")
+    # whole episodes, one a person, steps alike: nothing else is amiss
+    assert verdict.answer == "withheld" and "Such a gap comes of noise" in verdict.why
 
 
 def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taught(tmp_path: Path) -> None:

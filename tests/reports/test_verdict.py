@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from html import unescape
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -134,12 +135,13 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only() -> Non
             # the interval is as sure as before: the condition stands beside it
             assert verdict.answer == answer and verdict.improvement is not None
             assert verdict.improvement.status == "evaluated" and verdict.conditional and not verdict.holds
-            assert f"if the recorded state explains the choices, no outcome is missing and {APART} (95 %)" in sentence(
-                verdict
+            assert (
+                f"if the recorded state explains the choices, no outcome or step is missing and {APART} (95 %)"
+                in sentence(verdict)
             )
             assert "than current practice" not in sentence(verdict)
         for found in (evaluation(**ends), evaluation(**ends, past=-2.1 * sign)):
-            assert decided(found, data).conditions == ["no outcome is missing", APART]
+            assert decided(found, data).conditions == ["no outcome or step is missing", APART]
         word = decided(evaluation(**ends), data, recorded=True)
         assert sentence(word).startswith(f"{answer} than current practice by ")
     # what holds 0 claims nothing that hidden traits could have made
@@ -167,7 +169,7 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert said in sentence(again) and not again.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
     assert (
-        f"outcomes, the 20 % of people left out are like the others, no other outcome is missing and {APART} ("
+        f"outcomes, the 20 % of people left out are like the others, no other outcome or step is missing and {APART} ("
         in sentence(both)
     )
 
@@ -175,7 +177,7 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
 def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_people() -> None:
     report = judged("conditional")
     verdict = verdict_of(report)
-    assert verdict.conditions == ["the recorded state explains the choices", "no outcome is missing", APART]
+    assert verdict.conditions == ["the recorded state explains the choices", "no outcome or step is missing", APART]
     assert next_card(report, verdict).words[0].endswith("Does what one person gets take anything from another?")
     assert "no number on this page shows how many" in " ".join(sure_card(report, verdict).words)
     assert verdict_of(judged("conditional", "synthetic")).conditions == ["the recorded state explains the choices"]
@@ -247,8 +249,13 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
     now = math.sqrt(found.person_variance / found.people + found.noise_variance)
     # that far from 0 an answer is clear, not only beyond the interval
-    factor = float(found.half_width) / now * stricter(found.level)
-    assert (factor + 0.84) * then == pytest.approx(found.improvement.estimate, rel=0.03)
+    strict, deviations = stricter(found.level), NormalDist().inv_cdf((1 + found.level) / 2)
+    # neither people nor budget make the allowance for bias smaller
+    fixed = found.half_width - deviations * now
+    assert fixed > 0
+    assert strict * (fixed + deviations * then) + 0.84 * then == pytest.approx(found.improvement.estimate, rel=0.03)
+    biased = replace(found, half_width=deviations * now + found.improvement.estimate / strict)
+    assert forecast(biased, 1.0) is None
     # where noise is all there is, budget does it
     noisy = evaluation(**{**open_, "people": 20_000, "person_variance": 1e-3, "noise_variance": 2e-5})
     more = forecast(noisy, 1.0)
@@ -265,7 +272,7 @@ def test_no_forecast_names_people_or_a_budget_beyond_what_was_measured() -> None
     assert near is not None and near.people is not None and near.people * found.share > 30_000
     assert far is None or far.people is None
     noisy = {**open_, "person_variance": 1e-3, "noise_variance": 2e-5}
-    cheap, dear = (forecast(evaluation(**{**noisy, "people": n}), 0.1) for n in (20_000, 45_000))
+    cheap, dear = (forecast(evaluation(**{**noisy, "people": n}), 0.1) for n in (20_000, 50_000))
     assert cheap is not None and cheap.rho is not None and (dear is None or dear.rho is None)
 
 
@@ -295,8 +302,10 @@ def test_a_difference_beyond_what_an_episode_can_pay_is_withheld_though_many_ste
 def test_half_widths_of_other_splits_follow_from_released_variances() -> None:
     found = evaluation()
     assert half_width(found, found.share) == pytest.approx((found.improvement.upper - found.improvement.lower) / 2)
+    # an allowance for bias stays
     quiet = evaluation(noise_variance=0.0)
-    assert half_width(quiet, 1.2) == pytest.approx(half_width(quiet, 0.3) / 2)
+    chance = NormalDist().inv_cdf(0.975) * math.sqrt(quiet.person_variance / quiet.people)
+    assert half_width(quiet, 1.2) == pytest.approx(half_width(quiet, 0.3) - chance / 2)
 
 
 def test_diagnostics_have_a_price_or_are_free() -> None:
@@ -568,7 +577,10 @@ def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_a
     assert shown.answer == "Ask, then decide" and shown.words[0].startswith("Do outcomes follow the numbers in ways")
     assert "twelve directions" in " ".join(sure_card(report, verdict).words)
     both = decided(evaluation(misfit=0.3), report.dataset, course=True, pays_at_the_end=True)
-    assert f"outcomes, the declared features describe the values, no outcome is missing and {APART} (" in sentence(both)
+    assert (
+        f"outcomes, the declared features describe the values, no outcome or step is missing and {APART} ("
+        in sentence(both)
+    )
 
 
 def test_a_policy_that_no_model_values_stands_beside_nothing() -> None:
@@ -604,5 +616,5 @@ def replace_baselines(report: Report, beside: dict[str, Baseline]) -> Report:
 
 
 def test_with_twice_the_judges_noise_is_half_as_wide() -> None:
-    loud = evaluation(person_variance=0.0, noise_variance=1e-4)
+    loud = evaluation(person_variance=0.0, noise_variance=1e-4, half_width=NormalDist().inv_cdf(0.975) * 0.01)
     assert half_width(loud, 2 * loud.share) == pytest.approx(half_width(loud, loud.share) / 2)
