@@ -670,16 +670,9 @@ def _audited(result: Audited) -> list[Block]:
         (*attacked(v), "yes" if v.violates else "no", str(round(seconds, 2)))
         for v, seconds in zip(result.verdicts, result.seconds, strict=True)
     ]
-    canaries = (
-        []
-        if (one_run := result.one_run) is None
-        else [
-            f"  whole pipeline, {one_run.canaries:,} people, {one_run.right} of {one_run.guesses} guesses right: "
-            f"ε ≥ {one_run.lower_bound_epsilon:.3g} proved, {one_run.claimed_epsilon:.3g} claimed (in or out)"
-        ]
-    )
+    canaries = [] if result.one_run is None else [f"  {result.one_run.words}"]
     page = Place("report", str(result.folder / "page.html"))
-    return [summary(result.name, result.verdicts), Grid(head, rows, left=2), *canaries, page]
+    return [summary(result.name, result.verdicts, result.faults), Grid(head, rows, left=2), *canaries, page]
 
 
 verb(top, _audited, data=lambda result: result.answer())(api.audit)

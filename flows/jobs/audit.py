@@ -56,8 +56,13 @@ class Audited:
     @property
     def violates(self) -> bool:
         """Whether any claim is broken."""
-        over = self.plan is not None and self.plan.over
-        return any(v.violates for v in self.verdicts) or over or (self.one_run is not None and self.one_run.violates)
+        return any(v.violates for v in self.verdicts) or bool(self.faults)
+
+    @property
+    def faults(self) -> list[str]:
+        """Sentences on the claims that the whole plan, or the whole pipeline, breaks."""
+        over = [self.plan.words] if self.plan is not None and self.plan.over else []
+        return [*over, *([self.one_run.words] if self.one_run is not None and self.one_run.violates else [])]
 
     def content(self) -> Dump:
         """The content of ``audit.json``."""
@@ -72,7 +77,8 @@ class Audited:
 
     def pages(self) -> dict[str, str]:
         """Every file of the folder by name."""
-        page = audit_page(self.name, self.verdicts, [] if self.plan is None else [self.plan.words])
+        notes = [each.words for each in (self.plan, self.one_run) if each is not None]
+        page = audit_page(self.name, self.verdicts, notes, self.faults)
         return {
             "page.html": page.html,
             "page.md": page.markdown,

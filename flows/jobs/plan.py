@@ -15,9 +15,10 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ from pipeline.facts.promise import Dump, MechanismFacts, present
 from pipeline.files import whole_file, write_file
 from pipeline.learners.learner import RunPlan
 from pipeline.learners.offline_agents import plan_run, rivals
-from pipeline.ledger.account import commit_of, mixed_with, registration, spent_on
+from pipeline.ledger.account import PERIODS, Allowance, allowances, commit_of, mixed_with
 from pipeline.ledger.chain import Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.store import latest
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
 # a calendar without an end is followed for so long
 _CENTURY = timedelta(days=36_525)
-_PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 
 def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
@@ -204,7 +204,7 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
     # of a calendar without an end, no date is looked at beyond the first that the budget's life does not pay
     most = None if ends or not price else max(0, int(remaining / price)) + 1
     coming = list(itertools.islice(_coming(calendar, today, stands), most))
-    stop = _first_refused(coming, price, remaining, entries, name, today)
+    stop = _first_refused(coming, price, entries, name, today)
     paid = len(coming) if stop is None else stop[0]
     spent = sum((Fraction(e.body["rho"]) for e in charged), Fraction(0))
     return answers.CalendarPlan(
@@ -272,22 +272,19 @@ def _coming(calendar: Schedule, today: date, stands: bool) -> Iterator[date]:
 
 
 def _first_refused(
-    coming: Sequence[date], price: Fraction, lifetime: Fraction, entries: Sequence[Entry], name: str, today: date
+    coming: Sequence[date], price: Fraction, entries: Sequence[Entry], name: str, today: date
 ) -> tuple[int, str] | None:
-    """The first date that the lineage's cap, or its schedule's, does not allow, and which limit says so."""
-    caps: Mapping[str, str] = (registration(entries, name) or {}).get("schedule") or {}
-    spent = dict[str, Fraction]()
+    """The first date that some limit does not allow, and which limit says so."""
+    left, taken = dict[str, list[Allowance]](), Counter[str]()
     for i, day in enumerate(coming):
-        if price * (i + 1) > lifetime:
-            return i, "lifetime"
-        for limit, cap in caps.items():
-            # a missed date is charged today
-            period = f"{max(day, today):{_PERIODS[limit]}}"
-            if period not in spent:
-                spent[period] = spent_on([e for e in entries if e.at.startswith(period)], name)
-            spent[period] += price
-            if spent[period] > Fraction(cap):
-                return i, limit
+        # a missed date is charged today
+        at = datetime.combine(max(day, today), time.max, UTC)
+        periods = {"lifetime": "", **{limit: f"{at:{form}}" for limit, form in PERIODS.items()}}
+        taken.update(periods.values())
+        if (month := periods["month"]) not in left:
+            left[month] = allowances(entries, name, at)
+        if passed := [a.limit for a in left[month] if price * taken[periods[a.limit]] > a.rho]:
+            return i, passed[0]
     return None
 
 

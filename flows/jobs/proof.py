@@ -218,19 +218,29 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
 def draw_pages(folder: Path, report: Report, view: PolicyView, entries: Entries) -> None:
     """Draw the pages of a run again, but replace none that the ledger vouches for.
 
-    Raises BudgetError if this version would draw others; the folder stays as it is.
+    Raises BudgetError if this version would draw others, or no ledger at hand knows the run and other pages stand
+    there; the folder stays as it is.
     """
-    chain = _chain(entries, report.dataset.name, folder) or ()
-    published = publication.publications(chain, folder.name) or publication.publications(chain, report.run)
+    chain = _chain(entries, report.dataset.name, folder)
+    published = publication.publications(chain or (), folder.name) or publication.publications(chain or (), report.run)
     files = publication.file_digests(folder)
     if any(e.body["files"] == files for e in published):
         return
     pages = dict(zip(PAGES, drawn_pages(report, view), strict=True))
     drawn = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in pages.items()}
+    if not published and drawn.items() <= files.items():
+        return
+    if chain is None:
+        raise BudgetError(
+            f"{folder.name}: these would be other pages than those that are there, and no ledger at hand vouches for "
+            "report.json; a real dataset has its own: name its card with --card"
+        )
     if published and not any(drawn.items() <= e.body["files"].items() for e in published):
         raise BudgetError(
             f"{folder.name}: these would be other pages than those the ledger vouches for (entry {published[-1].seq}): "
             "drawn by another version, or report.json was changed. `reticent run` its recipe again publishes it anew"
         )
+    if not published and not publication.was_unvouched(chain, _commit(chain, read_certificate(folder))):
+        raise BudgetError(f"{folder.name}: {_UNKNOWN}")
     for name, text in pages.items():
         write_file(folder / name, text)

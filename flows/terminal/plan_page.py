@@ -140,7 +140,8 @@ def _calendar(c: CalendarPlan) -> list[str]:
     lines = [f"calendar ({name}): ρ = {up(c.rho_each)} a date{life}; {c.drawn} drawn, {now}, {come}"]
     if c.refused is not None:
         of = "the lineage's cap" if c.limit == "lifetime" else f"the limit of the {c.limit}"
-        lines.append(f"the budget pays {c.paid} more (the last: {c.last}); that of {c.refused} is refused by {of}")
+        pays = f"{c.paid} more (the last: {c.last})" if c.paid else "no more"
+        lines.append(f"the budget pays {pays}; that of {c.refused} is refused by {of}")
     elif c.paid:
         lines.append(f"the budget pays all {c.paid} to come" if c.to_come is not None else "the budget lasts a century")
     if (v := c.verdicts) is not None:

@@ -264,6 +264,15 @@ class OneRun:
         """Whether the loss is larger than the claim."""
         return self.lower_bound_epsilon > self.claimed_epsilon
 
+    @property
+    def words(self) -> str:
+        """One sentence for a page."""
+        verdict = "MORE than" if self.violates else "within"
+        return (
+            f"Whole pipeline, {self.canaries:,} people, {self.right} of {self.guesses} guesses right: "
+            f"ε ≥ {self.lower_bound_epsilon:.3g} proved, {verdict} the {self.claimed_epsilon:.3g} claimed (in or out)."
+        )
+
 
 def guess(scores: Array, coins: Bools, share: float) -> tuple[int, int]:
     """Number of guesses, and of right ones: the top ``share`` of scores is guessed in, as many at the bottom out.

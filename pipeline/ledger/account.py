@@ -307,7 +307,7 @@ def _largest(chosen: Group, left: Group, apart: dict[str, Group]) -> Sequence[Gr
     return [*within, *(g for g in without if g & apart[first])]
 
 
-_PERIODS = {"month": "%Y-%m", "year": "%Y"}
+PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 
 @dataclass(frozen=True)
@@ -361,7 +361,14 @@ class Allowance:
 
 
 def left_for(entries: Sequence[Entry], lineage: str, now: datetime, joining: Fraction = Fraction(1)) -> Allowance:
-    """The largest charge that all limits still allow.
+    """The largest charge that all limits still allow: see :func:`allowances`."""
+    return min(allowances(entries, lineage, now, joining), key=lambda a: (a.rho, a.whose != lineage))
+
+
+def allowances(
+    entries: Sequence[Entry], lineage: str, now: datetime, joining: Fraction = Fraction(1)
+) -> list[Allowance]:
+    """The largest charge that each limit still allows.
 
     The limits are those of the lineage and of every other whose people may be the same.  A month and a year are those
     of the calendar (UTC); charges are dated by their INTENTs.
@@ -370,10 +377,10 @@ def left_for(entries: Sequence[Entry], lineage: str, now: datetime, joining: Fra
     ``joining``: the part of the charge that a person pays who leaves or joins; 1 is always enough.
     """
     dated = dict(zip((e.seq for e in entries), written_by(entries, now), strict=True))
-    allowances: list[Allowance] = []
+    found: list[Allowance] = []
     for move in moves(entries, lineage):
         share = Fraction(1) if lineage in move.replaced else joining
-        for limit, since in (("lifetime", ""), *((name, f"{now:{form}}") for name, form in _PERIODS.items())):
+        for limit, since in (("lifetime", ""), *((name, f"{now:{form}}") for name, form in PERIODS.items())):
             caps = {name: cap for name in move.lineages if (cap := _limit(entries, name, limit)) is not None}
             if not caps or not share:
                 continue
@@ -384,8 +391,8 @@ def left_for(entries: Sequence[Entry], lineage: str, now: datetime, joining: Fra
 
             # a limit that was passed while a clock was wrong, or lowered, is used up: what costs nothing is allowed
             rho = max(caps[tightest] - lost(entries, move, counted), Fraction(0)) / share
-            allowances.append(Allowance(rho, limit, caps[tightest], tightest))
-    return min(allowances, key=lambda allowance: (allowance.rho, allowance.whose != lineage))
+            found.append(Allowance(rho, limit, caps[tightest], tightest))
+    return found
 
 
 def _limit(entries: Sequence[Entry], lineage: str, limit: str) -> Fraction | None:

@@ -191,6 +191,7 @@ _LOCK = 0x7265746963656E74
 _BUSY = {"SQLITE_BUSY", "55P03"}
 _CONFLICT = {"40001", "40P01"}
 _FULL = {"SQLITE_FULL", "53100"}
+_NO_SUCH_CHARACTER = "22P05"
 _FORBIDDEN = {"SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "42501", "25006"}
 
 
@@ -232,6 +233,11 @@ def refusal(where: str, e: DBAPIError) -> BudgetError:
         return BudgetError(f"ledger {where}: its disk is full, and this entry was not written; make room and run again")
     if kind.startswith("SQLITE_IOERR") and kind != "SQLITE_IOERR_SHORT_READ":
         return BudgetError(f"ledger {where}: its disk failed ({kind}); look after the disk, then run again")
+    if kind == _NO_SUCH_CHARACTER:
+        return BudgetError(
+            f"ledger {where}: its database's encoding lacks a character of this entry, which was not written; write it "
+            "in plain letters, or move the ledger to a database with UTF8"
+        )
     if any(kind.startswith(k) for k in _FORBIDDEN):
         return BudgetError(f"ledger {where}: this user may not write it ({kind})")
     if hasattr(e.orig, "sqlstate") and (not kind or kind[:2] in ("08", "28", "3D", "53", "57")):
@@ -298,10 +304,10 @@ def _sqlite(path: Path) -> sa.Engine:
 
 
 def _postgres(url: sa.URL) -> sa.Engine:
+    # utf8 whatever the database says: by its own, SQL_ASCII gives bytes, and LATIN1 has no Greek
+    options = {"connect_timeout": 10, "client_encoding": "utf8"}
     try:
-        engine = sa.create_engine(
-            url, isolation_level="READ COMMITTED", poolclass=NullPool, connect_args={"connect_timeout": 10}
-        )
+        engine = sa.create_engine(url, isolation_level="READ COMMITTED", poolclass=NullPool, connect_args=options)
     except ImportError:
         raise CardError(
             "budget.ledger: a PostgreSQL ledger needs its driver; install it: pip install 'reticent[postgres]'"

@@ -31,7 +31,7 @@ from pipeline.ledger.account import (
 from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_seeded, refuse_taken_over
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head, entries_of
 from pipeline.ledger.database import Chain, Page, open_engine, refusal
-from pipeline.ledger.people import claim, key_file, known_key, knows_people
+from pipeline.ledger.people import claim, key_file, known_key, knows_people, refuse_second_key
 from pipeline.ledger.publication import OperatorKey, vouch
 
 Price = Callable[[Sequence[Entry]], Fraction]
@@ -175,6 +175,7 @@ class Ledger:
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
+            refuse_second_key(entries, body)
             refuse_drain(entries, lineage, run_key, body)
             joining = min(Fraction(body.get("rho_add_remove", rho)), rho) / rho if rho else Fraction(1)
             refuse_beyond(left_for(entries, lineage, now(), joining), lineage, rho)

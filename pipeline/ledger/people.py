@@ -34,7 +34,7 @@ _OTHERS = stat.S_IRWXO
 MARK = "people_key"
 _LOST = (
     "It is the key by which this ledger knows people and says who evaluates: under another one, people who taught "
-    "would judge. Copy it back from its backup, or from the host that made it (docs/operate.md). Nothing was read"
+    "would judge. Copy it back from its backup, or from the host that made it (docs/operate.md)"
 )
 # made when it is first needed: a ledger without it is whole
 _metadata = sa.MetaData()
@@ -83,13 +83,29 @@ def mark_of(key: bytes) -> str:
     return hashlib.sha256(key).hexdigest()[:16]
 
 
+def _marks(entries: Sequence[Entry]) -> set[str]:
+    return {e.body[MARK] for e in entries if e.kind == "INTENT" and MARK in e.body}
+
+
+def refuse_second_key(entries: Sequence[Entry], body: Body) -> None:
+    """Refuse an INTENT under another key than those before it: two hosts may each have made one at the same time.
+
+    Raises BudgetError if so.
+    """
+    marks, mark = _marks(entries), body.get(MARK)
+    if marks and mark is not None and mark not in marks:
+        raise BudgetError(
+            f"the .people-key of this host is another key than the ledger's: {mark}, not {min(marks)}. {_LOST}"
+        )
+
+
 def known_key(connection: sa.Connection, entries: Sequence[Entry], file: Path) -> bytes:
     """The secret of a ledger: made where no people were claimed or split by one yet.
 
     Raises BudgetError if the file is lost, or holds another key: people would be claimed and split anew.
     """
     intents = [e.body for e in entries if e.kind == "INTENT"]
-    marks = {body[MARK] for body in intents if MARK in body}
+    marks = _marks(entries)
     if sa.inspect(connection).has_table(_people.name):
         marks |= {*connection.execute(sa.select(_people.c.key).distinct()).scalars()}
     # an older version split people, and kept no mark
@@ -97,10 +113,12 @@ def known_key(connection: sa.Connection, entries: Sequence[Entry], file: Path) -
     terms = ((body.get("joint") or none, body.get("counter", none)) for body in intents)
     split = [joint for joint, counter in terms if joint.get("variant") == HELD_OUT or "share" in counter]
     if not file.exists() and (marks or split):
-        raise BudgetError(f"{file} is lost. {_LOST}")
+        raise BudgetError(f"{file} is lost. {_LOST}. Nothing was read")
     key = read_key(file)
     if marks and mark_of(key) not in marks:
-        raise BudgetError(f"{file} is another key than the ledger's: {mark_of(key)}, not {min(marks)}. {_LOST}")
+        raise BudgetError(
+            f"{file} is another key than the ledger's: {mark_of(key)}, not {min(marks)}. {_LOST}. Nothing was read"
+        )
     return key
 
 

@@ -24,7 +24,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -195,6 +195,8 @@ class _Crew(ABC):
                     task = busy.pop(future)
                     try:
                         answer = future.result()
+                    except CancelledError:
+                        answer = Trouble(_DIED, "the scheduler went away; start it, and run again")
                     except Exception as e:
                         if type(e).__name__ != "KilledWorker":
                             raise

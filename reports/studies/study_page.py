@@ -295,20 +295,28 @@ def _setting(study: Study, rows: Rows) -> Section:
 _ATTACK = "an attack with made-up neighbours: no row was read, nothing was charged."
 
 
-def audit_page(name: str, verdicts: Sequence[AttackResult], notes: Sequence[str] = ()) -> StudyPage:
+def audit_page(
+    name: str, verdicts: Sequence[AttackResult], notes: Sequence[str] = (), faults: Sequence[str] = ()
+) -> StudyPage:
     """The page of an audit."""
+    said = summary(name, verdicts, faults)
     foot = (
         "Lower bounds by Clopper and Pearson on both error rates, at a threshold fixed in advance; a bound below the "
         "claim is no proof of the claim, which rests on the enumerated sensitivities."
     )
-    return StudyPage("audit", name, f"Audit of {name}", summary(name, verdicts), _parts(verdicts, notes), foot, _ATTACK)
+    return StudyPage("audit", name, f"Audit of {name}", said, _parts(verdicts, notes), foot, _ATTACK)
 
 
-def summary(name: str, verdicts: Sequence[AttackResult]) -> str:
-    """The result of an audit in one sentence."""
+def summary(name: str, verdicts: Sequence[AttackResult], faults: Sequence[str] = ()) -> str:
+    """The result of an audit in a few sentences.
+
+    ``faults``: sentences on claims that the whole plan, or the whole pipeline, breaks.
+    """
     if bad := [v for v in verdicts if v.violates]:
         violations = "; ".join(f"{v.mechanism}: claims {claim(v)}, {_fault(v)}" for v in bad)
-        return f"{name} is NOT as private as it says. {violations}, with confidence {verdicts[0].confidence:.4f}."
+        faults = [f"{violations}, with confidence {verdicts[0].confidence:.4f}.", *faults]
+    if faults:
+        return " ".join([f"{name} is NOT as private as it says.", *faults])
     shares = ", ".join(f"{v.ratio:.0%}" for v in verdicts)
     sentence = f"No attack found {name} to lose more than it claims; the best proved {shares} of the claim to be there."
     return " ".join([sentence, *_untested(verdicts)])

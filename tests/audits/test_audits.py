@@ -20,6 +20,7 @@ from flows.cli import app
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.audit import audit_job, one_run
+from flows.jobs.run import run_recipe
 from pipeline.audits.attack import (
     AuditTarget,
     Binomial,
@@ -415,6 +416,24 @@ def test_canaries_find_raw_counts_in_a_release_and_pass_what_is_shipped(tmp_path
     monkeypatch.setattr(PrivateSum, "draw", raw_counts)
     broken = one_run(s, 2000)
     assert broken.violates and broken.right == broken.guesses
+
+
+@pytest.mark.slow
+def test_a_pipeline_that_only_the_canaries_break_is_not_said_to_be_as_private_as_it_says(tmp_path, monkeypatch):
+    shop = lay_out(tmp_path / "shop")
+
+    def careless(*args):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PrivateSum, "draw", raw_counts)
+            return run_recipe(*args)
+
+    monkeypatch.setattr("flows.jobs.audit.run_recipe", careless)
+    words = ["--home", str(tmp_path / "home"), "audit", str(shop / "private.toml"), "--canaries", "2000"]
+    done = CliRunner().invoke(app, words)
+    page = (tmp_path / "home" / "audits" / "private" / "page.md").read_text(encoding="utf-8")
+    for text in (" ".join(done.stdout.split()), page):
+        assert "NOT as private as it says. Whole pipeline, 2,000 people, 1600 of 1600 guesses right" in text
+        assert "No attack found" not in text
 
 
 def raw_counts(privatizer, counts, noise):

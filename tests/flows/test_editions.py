@@ -19,7 +19,7 @@ from reticent import BudgetError, CardError
 from tests.flows.nights import stop_clock
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ledger_in, nightly_job, page_of, plan_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, page_of, plan_job, register_job, run_job
 
 WEEK = [f"2026-01-{day:02d}" for day in range(5, 15)]
 Log = Sequence[Any]
@@ -251,6 +251,28 @@ def test_a_plan_prices_the_calendar_for_its_whole_life(tmp_path: Path, clock: An
     assert planned["rho_each"] == night["night"]["charged_rho"] == 1.0
     done = invoke("--home", tmp_path / "home", "plan", recipe, "--no-quality")
     assert "calendar (" in done.stdout and (told["refused"] or "the budget pays all 2 to come") in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("cap", "schedule", "paid", "limit"),
+    [(9.0, "rho_month = 2.5", 0, "month"), (4.5, "rho_month = 9.0", 2, "lifetime")],
+)
+def test_a_plan_of_a_calendar_counts_what_others_spent_on_the_same_people(
+    tmp_path: Path, clock: Any, cap: float, schedule: str, paid: int, limit: str
+) -> None:
+    """It said that the budget pays for nights whose first one the ledger refused."""
+    clock("2026-01-07")
+    home = home_at(tmp_path / "home")
+    for name, most in (("shop", 9.0), ("other", cap)):
+        folder = lay_out(tmp_path / name, kind="real", ledger="../ledger.db", cap=most)
+        card = folder / "card.toml"
+        named = card.read_text().replace('name = "shop"', f'name = "{name}"')
+        card.write_text(f"{named}[budget.schedule]\n{schedule}\n")
+        register_job(str(folder), home)
+        ingest_job(str(folder), home)
+    run_job(str(tmp_path / "other" / "greedy.toml"), home)
+    calendar = plan_job(str(tmp_path / "shop" / "private.toml"), home)["calendar"]
+    assert (calendar["paid"], calendar["limit"]) == (paid, limit)
 
 
 def test_a_calendar_whose_draws_die_for_ever_does_not_use_up_the_cap(

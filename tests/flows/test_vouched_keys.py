@@ -92,6 +92,26 @@ def test_a_page_that_another_version_draws_does_not_replace_the_vouched_one(offi
     assert not page.exists()
 
 
+@pytest.mark.parametrize("place", ["without its card", "under another name"])
+def test_no_page_is_drawn_from_a_report_that_no_ledger_vouches_for(office, place):
+    root, run = office
+    folder = root / "home" / "runs" / run
+    page, name = (folder / "report.html").read_bytes(), run
+    assert reticent(root, "report", run, card=False)[0] == 0
+
+    def weaker(facts):
+        facts["guarantee"]["epsilon"] = 0.01
+        facts["run"] = name
+
+    if place == "under another name":
+        name = "shop-0123456789"
+        folder = folder.rename(folder.with_name(name))
+    edit(folder / "report.json", weaker)
+    with pytest.raises(BudgetError, match="no ledger at hand" if name == run else "no PUBLISH entry"):
+        reticent(root, "report", name, card=name != run)
+    assert (folder / "report.html").read_bytes() == page
+
+
 def test_the_maker_knows_its_arithmetic():
     from pipeline.ledger.publication import maker, other_maker
 

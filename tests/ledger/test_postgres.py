@@ -112,3 +112,20 @@ def test_a_server_that_stops_between_two_questions_costs_nothing_and_comes_back(
     books.server.stop("immediate")
     books.server.start()
     assert book.account("tiny").spent == 1
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_of_another_encoding_holds_what_it_can_and_refuses_the_rest(books, make_card, encoding):
+    books.server.psql("drop database ledger with (force)")
+    books.server.psql(f"create database ledger encoding '{encoding}' template template0")
+    book = books.open(create=True)
+    book.register(make_card())
+    book.note("tiny", "SIGN", {"by": "Jérôme"})
+    if encoding == "LATIN1":
+        with pytest.raises(BudgetError, match="lacks a character"):
+            book.note("tiny", "SIGN", {"by": "Ωmega"})
+    else:
+        book.note("tiny", "SIGN", {"by": "Ωmega"})
+    assert book.intent("tiny", "k", Fraction(1), {}).body["rho"] == "1"
+    assert books.open().account("tiny").spent == 1

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from reticent import BudgetError
 from tests.ledger.racing import commit, draw, race, register, release, spend
 
 RUNNERS = 2
@@ -45,3 +46,12 @@ def test_of_processes_that_register_at_once_one_creates_and_the_others_agree(pla
     wins, told = race(register, place.where, RUNNERS)
     assert wins == 1 and set(told) == {"it stood already"}
     assert [e.kind for e in place.open().entries()] == ["REGISTER"]
+
+
+def test_of_hosts_that_each_made_a_key_only_the_first_one_is_charged(ledger, place):
+    """Both looked before either was charged; people who taught under one key would judge under the other."""
+    ledger.intent("tiny", "one", Fraction(1, 10), {"people_key": "a" * 16})
+    with pytest.raises(BudgetError, match=r"another key than the ledger's: b{16}, not a{16}"):
+        place.open().intent("tiny", "two", Fraction(1, 10), {"people_key": "b" * 16})
+    ledger.intent("tiny", "two", Fraction(1, 10), {"people_key": "a" * 16})
+    assert ledger.account("tiny").spent == Fraction(1, 5)

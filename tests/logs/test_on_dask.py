@@ -128,6 +128,25 @@ def test_a_worker_killed_in_the_middle_changes_no_integer(tmp_path: Path, folder
 
 
 @pytest.mark.service
+def test_a_scheduler_killed_in_the_middle_is_named(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "dask").mkdir()
+    with dask_cluster(tmp_path / "dask") as cluster:
+
+        def kill() -> None:
+            end = time.monotonic() + 60
+            while not list(folder.glob("*.begun")) and time.monotonic() < end:
+                time.sleep(0.02)
+            os.kill(cluster.processes[0].pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        work = Slow(make_card(Path(), ["log.csv"]))
+        with pytest.raises(RuntimeError, match=r"part-\d+.parquet: the scheduler went away; start it, and run again"):
+            sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
+        killer.join()
+
+
+@pytest.mark.service
 def test_nothing_raw_leaves_through_pages_keys_or_logs(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
