@@ -36,6 +36,7 @@ import vl_convert
 
 from pipeline.declaration.card import Card
 from pipeline.privacy import budget
+from tests.settled import settle
 from tests.skipping import guard
 
 _LONG = ("flows", "goldens", "logs", "transaction")
@@ -102,6 +103,12 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from tests.flows.shop import Opened
 
     return Opened(tmp_path_factory.mktemp("opened"))
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance is the same in every run: see :mod:`tests.settled`."""
+    settle(monkeypatch)
 
 
 @pytest.fixture

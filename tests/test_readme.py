@@ -11,7 +11,7 @@ import typer
 
 from flows.cli import app
 from tests.documents import rehearse, section
-from tests.flows.test_cli import reticent
+from tests.flows.verb import reticent
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -119,6 +119,7 @@ def masked(line: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("settled")
 def test_the_demo_prints_what_the_first_screen_shows(tmp_path):
     shown = re.search(r"```console\n\$ reticent demo\n(.*?)```", README, re.DOTALL)[1].splitlines()
     first, replayed = (reticent("demo", cwd=tmp_path) for _ in range(2))

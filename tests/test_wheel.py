@@ -48,8 +48,11 @@ def test_demo_runs_from_the_wheel_in_an_empty_folder(wheel, tmp_path):
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert Path(facts["report"]).is_file() and Path(facts["report"]).is_relative_to(empty.resolve())
-    assert facts["truth"]["v_policy"] > facts["truth"]["v_behavior"] + 0.03
-    assert facts["value"]["lower"] <= facts["truth"]["v_policy"] <= facts["value"]["upper_trivial"]
+    # fresh noise: .0375 better, give or take .0031 (campaigns/results/one_step_budgets.csv); uniform choice is worse
+    assert facts["truth"]["v_policy"] > facts["truth"]["v_behavior"] + 0.015
+    # an interval misses once in forty runs, twice as wide a one once in 100,000
+    value, truth = facts["value"], facts["truth"]["v_policy"]
+    assert abs(truth - value["estimate"]) < value["upper"] - value["lower"] < 0.06
     again = json.loads(
         subprocess.run(command, cwd=empty, capture_output=True, text=True, timeout=600, check=True).stdout
     )

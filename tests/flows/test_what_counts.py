@@ -14,6 +14,8 @@ from pipeline.facts.verdict import Verdict
 from reticent import Store, run
 from tests.flows.shop import RECIPE
 
+# what is planted shows in nearly every run, and in every one of a settled chance
+pytestmark = pytest.mark.usefixtures("settled")
 PEOPLE = 20_000
 CARD = """
 schema_version = 2

@@ -13,9 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.goldens import content
 from tests.goldens.adapter import Said, clock, reticent
 from tests.goldens.places import ROOT, copied
+from tests.settled import settle
 
 TODAY = datetime(2024, 1, 5, 4, tzinfo=UTC)
 COUNT, LINEAR, CONTROL = "count-46cb716e1c", "linear-b354a19fdb", "control-0fe3879882"
@@ -266,7 +269,9 @@ def _fresh(d: Desk) -> None:
 def slow_answers(folder: Path) -> dict[str, Any]:
     """Those that take longer: the demo, twice, and a study with all its claims."""
     desk = Desk(folder)
-    with clock(TODAY):
+    # how many judge is told, to two digits, and what they say
+    with clock(TODAY), pytest.MonkeyPatch.context() as patch:
+        settle(patch)
         desk.ask("demo", "demo", fresh=True)
         desk.ask("demo, replayed", "demo", fresh=True)
         said = reticent("reproduce", "002-table-1", home=desk.home)
