@@ -432,5 +432,5 @@ def refuse_beyond(left: Allowance, lineage: str, rho: Fraction) -> None:
         )
     raise BudgetError(
         f"{lineage}: asked ρ = {float(rho):.6g}, left {float(left.rho):.6g} of "
-        f"{float(left.cap):g}{period}{other}; ask for at most what is left. Nothing was read"
+        f"{float(left.cap):g}{period}{other}; ask for at most what is left. Nothing was read for it"
     )
