@@ -63,7 +63,9 @@ def test_real_people_get_a_policy_a_promise_and_a_report(tmp_path, name):
 
 
 @needs("two_step_game")
+@pytest.mark.usefixtures("settled")
 def test_the_budget_holds_and_the_cap_of_rounds_changes_by_amending_only(tmp_path):
+    # four gates of two rules each: fresh, one run in five thousand would be stopped by noise alone
     folder, home = copied("two_step_game", tmp_path / "game"), home_at(tmp_path / "home")
     register_job(str(folder), home)
     ingest_job(str(folder), home)

@@ -231,7 +231,7 @@ def test_two_ingests_that_come_at_once_know_people_by_one_key(tmp_path, monkeypa
 
     def drawn(size):
         # both found that there is none
-        both.wait(10)
+        both.wait(60)
         return secrets.token_hex(size)
 
     monkeypatch.setattr(people, "secrets", SimpleNamespace(token_hex=drawn))
