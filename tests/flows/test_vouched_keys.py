@@ -30,9 +30,13 @@ def test_the_key_is_the_operators_alone(office):
     root, _ = office
     file = root / "home" / "store" / ".operator-key.pem"
     assert file.stat().st_mode & 0o777 == 0o600
-    file.chmod(0o644)
-    with pytest.raises(BudgetError, match="chmod 600"):
-        register_job(str(root / "people"), home_at(root / "home"))
+    public = register_job(str(root / "people"), home_at(root / "home"))["public_key"]
+    for right in (0o040, 0o020, 0o010, 0o004, 0o002, 0o001):
+        file.chmod(0o600 | right)
+        with pytest.raises(BudgetError, match=r"others may read.*chmod 600"):
+            register_job(str(root / "people"), home_at(root / "home"))
+    file.chmod(0o600)
+    assert register_job(str(root / "people"), home_at(root / "home"))["public_key"] == public
 
 
 def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path):
