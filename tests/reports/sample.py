@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.facts.learnt import Decisions
+from pipeline.facts.learnt import Decisions, Gains
 from pipeline.facts.report import Report
 from reports.run.run_page import render_html, render_markdown
 
@@ -212,6 +212,11 @@ def sample_view(
         evidence=evidence,
         practice=practice,
     )
+
+
+def gains_view(observation: list[str], action: list[str], gains: Any) -> Gains:
+    """A linear controller; ``gains``: ``(H, actions, observations)``."""
+    return Gains(observation, action, np.asarray(gains, dtype=np.float64))
 
 
 def drawn(report: Report, view: Any = None) -> tuple[str, str]:
