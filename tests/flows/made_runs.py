@@ -58,6 +58,14 @@ def lay_out(folder: Path, made: Card, p: Any = None, tied: Any = ((1, 0),)) -> P
     return folder
 
 
+def table_of(folder: Path, told: dict[str, Any], p: Any) -> Path:
+    """A run's folder with a whole report of a table of decisions; ``p`` as :func:`lay_out` has it."""
+    data, p = told["dataset"], np.asarray(p, dtype=np.float64)
+    labels = {"column": "state", "labels": data["live_states"], "ends": ["over"]}
+    domain = {"horizon": len(p), "states": labels, "actions": {"column": "action", "labels": data["actions"]}}
+    return _write(folder, Card.model_validate(card_dict(domain=domain)), Policy(p, ~p.any(-1)), told)
+
+
 def publish(runs: Path, name: str, action: int, lower: float) -> Path:
     """A run's folder with a whole report, which does one thing in one state."""
     made = card()
