@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.facts.promise import declared
 from pipeline.files import json_text
@@ -31,7 +34,7 @@ def card(horizon: int = 2, actions: Any = ACTIONS, **states: Any) -> Card:
 
 
 def _write(folder: Path, made: Card, policy: Policy, told: dict[str, Any]) -> Path:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     decision_files(made, policy).write(folder)
     (folder / "report.json").write_text(json_text(told), encoding="utf-8")
     return folder
@@ -75,3 +78,13 @@ def publish(runs: Path, name: str, action: int, lower: float) -> Path:
     facts = sample_facts(value={"lower": lower, "upper": 2.0}, policy={"tied": []})
     told = {"run": name, "dataset": declared(made, 1).model_dump(), "ledger": None}
     return _write(runs / name, made, Policy(p, np.zeros(p.shape[:2], dtype=bool)), facts | told)
+
+
+def as_version_0_1(folder: Path, step: int, state: int, actions: list[int]) -> None:
+    """Where practice goes on, a folder of that version lists the cell and holds a stand-in."""
+    labels, table = json.loads((folder / "policy.json").read_text()), pq.read_table(folder / "policy.parquet")
+    del labels["elsewhere"]
+    (folder / "policy.json").write_text(json.dumps(labels | {"abstains": [[step, state]]}))
+    more = {"step": step, "state": state, "probability": 1 / len(actions)}
+    rows = table.to_pylist() + [more | {"action": a} for a in actions]
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), folder / "policy.parquet")

@@ -9,7 +9,6 @@ import json
 import unicodedata
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from flows.jobs.opened import write_whole
 from pipeline.learners.policy_files import escape, unescape
 from reticent import CardError, Policy, Store
-from tests.flows.made_runs import STATES, card, lay_out
+from tests.flows.made_runs import STATES, as_version_0_1, card, lay_out
 from tests.flows.verb import reticent
 
 KEEP = "keep current practice: not enough evidence"
@@ -80,16 +79,9 @@ def test_rows_are_the_policy_its_abstentions_and_its_vetoes_in_order(run):
 
 
 def test_a_folder_of_version_0_1_says_keep_practice_where_it_holds_a_stand_in(run):
-    labels, table = json.loads((run / "policy.json").read_text()), pq.read_table(run / "policy.parquet").to_pydict()
-    del labels["elsewhere"]
     new = rows_of(run)
-    (run / "policy.json").write_text(json.dumps(labels | {"abstains": [[0, 0]]}))
+    as_version_0_1(run, 0, 0, [0, 1, 2])
     (run / "certificate.json").write_text('{"dataset": "tiny", "sha256": {}}')
-    table["step"] += [0, 0, 0]
-    table["state"] += [0, 0, 0]
-    table["action"] += [0, 1, 2]
-    table["probability"] += [1 / 3] * 3
-    pq.write_table(pa.table(table), run / "policy.parquet")
     assert rows_of(run) == new
 
 

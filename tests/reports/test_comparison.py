@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from reticent import CardError, Store
-from tests.flows.made_runs import table_of
+from tests.flows.made_runs import as_version_0_1, table_of
 from tests.flows.verb import reticent
 from tests.reports.sample import sample_facts
 
@@ -34,7 +34,9 @@ def compare(tmp_path):
     def compared(a: dict[str, Any], b: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         runs = tmp_path / ".reticent" / "runs"
         for name, told in (("old-1", a), ("new-2", b)):
-            table_of(runs / name, told["report"], told["p"])
+            folder = table_of(runs / name, told["report"], told["p"])
+            for cell in told.get("stand_ins", ()):
+                as_version_0_1(folder, *cell)
         store = Store(tmp_path / ".reticent")
         found = store.open("old-1").compare(store.open("new-2"))
         return found.model_dump(), reticent("compare-runs", "old-1", "new-2", cwd=tmp_path).stdout.splitlines()
@@ -72,6 +74,13 @@ def test_cells_differ_by_action_by_abstaining_and_by_probability_and_ties_are_to
     ]
     assert found["rows"][1]["b"] == {"action": "r", "probability": 0.75}
     assert found["rows"][2]["a"] == {"action": None, "probability": None}
+
+
+def test_the_stand_in_of_an_older_folder_is_no_decision(compare):
+    a, b = (side([[0, 1], [None, 0]]) for _ in range(2))
+    found = compare(a | {"stand_ins": [(1, 0, [0])]}, b | {"stand_ins": [(1, 0, [1])]})[0]["cells"]
+    assert found["differ"] == 0
+    assert compare(a, side([[0, 1], [1, 0]]))[0]["cells"]["rows"][0]["a"] == {"action": None, "probability": None}
 
 
 @pytest.mark.parametrize(("upper", "lower", "overlap"), [(0.9, 0.75, True), (0.9, 0.76, False), (None, 0.9, None)])
