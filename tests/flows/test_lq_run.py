@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.learners.offline_agents import read_stored
-from pipeline.ledger.verify import verify_run
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.privacy.noise import OsNoise
 from tests.flows.test_side_outputs import readable, reticent
-from tests.jobs import home_at, ingest_job, run_job
+from tests.jobs import home_at, ingest_job, run_job, wrong_of
 from tests.learners.lq_shop import NUMBER, ODD, RECIPES, USER, WORD, A, B, lay_out_plant, rows
 
 
@@ -174,9 +173,8 @@ def test_zero_noise_is_lqr(plant, monkeypatch, tmp_path):
 def test_a_scale_edited_in_policy_json_is_noticed(plant, tmp_path):
     """Gains mean nothing without their scales: the certificate digests both."""
     runs = plant.runs
-    copy = tmp_path / "run"
-    shutil.copytree(runs["private"]["folder"], copy)
+    copy = shutil.copytree(runs["private"]["folder"], tmp_path / runs["private"]["run"])
     told = json.loads((copy / "policy.json").read_text())
     told["observation"]["scale"] = [100 * x for x in told["observation"]["scale"]]
     (copy / "policy.json").write_text(json.dumps(told))
-    assert [c.what for c in verify_run(copy, plant.ledger.entries()) if not c.ok] == ["sha256 of policy.json"]
+    assert [c.what for c in wrong_of(copy, plant.home.root)] == ["sha256 of policy.json"]

@@ -13,7 +13,7 @@ from pipeline.ledger.verify import schema
 from pipeline.privacy.losses import safe_epsilon
 from reticent import CardError, Store
 from tests.flows.shop import lay_out
-from tests.jobs import home_at, ingest_job, inspect_job, run_job
+from tests.jobs import home_at, ingest_job, inspect_job, run_job, wrong_of
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +29,6 @@ def published(tmp_path_factory):
 def folder(published, tmp_path):
     honest = Path(published[0]["private"])
     return shutil.copytree(honest, tmp_path / honest.name)
-
-
-def wrong(folder, root):
-    """Checks that fail in a home, which may be empty, but for the ledger's word on every byte of the folder.
-
-    No card is at hand, so nothing is made again.
-    """
-    checks = Store(root).open(folder).verify().checks
-    return [c for c in checks if c.ok is False and "vouches for every file" not in c.what]
 
 
 @pytest.mark.parametrize("name", ["private", "pure", "exact"])
@@ -89,7 +80,7 @@ EDITS = {
 def test_every_edit_is_caught(published, folder, what):
     file, change, named = EDITS[what]
     edit(folder, file, change)
-    found = wrong(folder, published[1].root)
+    found = wrong_of(folder, published[1].root)
     assert any(named in c.what for c in found) and all(c.found for c in found), found
 
 
@@ -111,7 +102,7 @@ def test_a_forgery_that_is_consistent_in_all_files_differs_from_the_ledger(publi
         edit(folder, file, lambda f: FORGERIES[what](f["guarantee"]))
     if what != "delta":
         edit(folder, "release.json", lambda f: FORGERIES[what](f))
-    found = [(c.what, c.found) for c in wrong(folder, published[1].root)]
+    found = [(c.what, c.found) for c in wrong_of(folder, published[1].root)]
     assert found == [("the ledger says the same of this release", f"{what} differ")]
 
 
@@ -121,37 +112,37 @@ def test_a_look_before_the_release_cannot_be_left_out(tmp_path):
     looks = [inspect_job(str(shop), home)["ledger_entry"] for _ in range(2)]
     run = Path(run_job(str(shop / "private.toml"), home)["folder"])
     inspect_job(str(shop), home)
-    assert not wrong(run, home.root)
+    assert not wrong_of(run, home.root)
     edit(run, "certificate.json", lambda f: f.update(assumptions=[a for a in f["assumptions"] if "look" not in a]))
-    found = [c.found for c in wrong(run, home.root)]
+    found = [c.found for c in wrong_of(run, home.root)]
     assert found == [f"the assumptions do not name the look of entry {looks[0]}"]
 
 
 def test_a_certificate_that_says_less_was_spent_before_is_caught(published, folder):
     edit(folder, "certificate.json", lambda f: f["ledger"].update(spent_rho_exact="1/1000", spent_rho=0.001))
-    assert [c.found for c in wrong(folder, published[1].root)] == ["spent_rho_exact, spent_rho differ"]
+    assert [c.found for c in wrong_of(folder, published[1].root)] == ["spent_rho_exact, spent_rho differ"]
 
 
 @pytest.mark.parametrize("kind", ["release", "policy"])
 def test_a_changed_table_is_caught_with_no_ledger_at_hand(folder, kind, tmp_path):
     path = folder / f"{kind}.parquet"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert [c.what for c in wrong(folder, tmp_path)] == [f"sha256 of {kind}.parquet"]
+    assert [c.what for c in wrong_of(folder, tmp_path)] == [f"sha256 of {kind}.parquet"]
 
 
 def test_another_release_with_its_own_hash_is_not_what_the_ledger_committed(published, folder, tmp_path):
     other = (folder / "policy.parquet").read_bytes()
     (folder / "release.parquet").write_bytes(other)
     edit(folder, "certificate.json", lambda f: f["sha256"].update(release=hashlib.sha256(other).hexdigest()))
-    assert not wrong(folder, tmp_path)
-    assert ["another release" in c.found for c in wrong(folder, published[1].root)] == [True]
+    assert not wrong_of(folder, tmp_path)
+    assert ["another release" in c.found for c in wrong_of(folder, published[1].root)] == [True]
 
 
 def test_a_folder_that_is_no_run_says_so(folder, tmp_path):
     (folder / "certificate.json").write_text("[]")
     for _ in range(2):
         with pytest.raises(CardError, match="name the folder of a run"):
-            wrong(folder, tmp_path)
+            wrong_of(folder, tmp_path)
         (folder / "certificate.json").unlink(missing_ok=True)
 
 
