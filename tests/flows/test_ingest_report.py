@@ -18,7 +18,8 @@ from flows.jobs.intake import purge_job
 from pipeline.logs.store import check_delivery, snapshots
 from reticent import LogError
 from tests.flows.shop import lay_out, rows
-from tests.flows.verb import invoke, reticent
+from tests.flows.verb import invoke
+from tests.flows.verb import reticent as shell
 from tests.jobs import home_at
 
 
@@ -135,7 +136,7 @@ def test_a_damaged_quarantine_is_named_and_says_what_to_do(torn, tmp_path):
     for damage in (whole[:-20], whole[: len(whole) // 2] + b"\0" * (len(whole) - len(whole) // 2), b""):
         file.write_bytes(damage)
         for verb in (["inspect", torn, "--quarantine"], ["inspect", torn]):
-            done = reticent(*verb, "--home", home, cwd=tmp_path)
+            done = shell(*verb, "--home", home, cwd=tmp_path)
             assert done.returncode == 4 and f"{file.name}: damaged" in done.stderr
             assert "ingest the log again" in done.stderr
     call(home, "store", "purge", torn, "--quarantine-only", "--yes")
