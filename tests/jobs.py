@@ -67,6 +67,20 @@ def proof_of(folder: Path, card: Any = None) -> Proof:
     return Store(folder.parents[1]).open(folder.name, card).verify()
 
 
+def wrong_of(folder: Path, root: Path, ledger: Path | None = None) -> list[Any]:
+    """Checks that fail in a home, but for the ledger's word on every byte of the folder; no card is at hand.
+
+    ``ledger``: an exported one; None: that of the home, which may have none.
+    """
+    checks = Store(root).open(folder).verify(ledger=ledger).checks
+    return [c for c in checks if c.ok is False and "vouches for every file" not in c.what]
+
+
+def policy_of(folder: Path, card: Any = None) -> Any:
+    """A run's policy as it is stored; refused where a file is not the one that was published."""
+    return Store(folder.parents[1]).open(folder.name, card).policy.stored
+
+
 def facts_of(folder: Path) -> Report:
     """All that a run's report says."""
     return Store(folder.parents[1]).open(folder.name).facts

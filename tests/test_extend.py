@@ -5,18 +5,39 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
-from flows.config.study_recipes import load_world_recipe
-from pipeline.declaration.code import PERMITTED, closure_digest, is_plugin, plugin_digest
-from pipeline.learners.offline_agents import find as find_offline
+from pipeline.declaration.code import closure_digest, is_plugin
 from pipeline.logs.sources import readers_of
 from pipeline.online.registry import find, modules_of
 from pipeline.online.trial import OnlineAgent, Trial
 from pipeline.worlds.catalog import load_world
-from reticent import CardError, load_card
+from reticent import CardError, Store, load_card, plan, simulate
 from tests.documents import blocks, rehearse
+
+RECIPE = """
+[recipe]
+name = "own"
+agent = "{agent}"
+[world]
+name = "{world}"
+[runs]
+episodes = 10
+"""
+
+
+def play(folder: Path, agent: str = "uniform", world: str = "riverswim") -> dict[str, Any]:
+    recipe = folder / "played.toml"
+    recipe.write_text(RECIPE.format(agent=agent, world=world))
+    return simulate(recipe, store=Store(folder / "home"))
+
+
+def learn(folder: Path, agent: str) -> None:
+    recipe = folder / "learnt.toml"
+    recipe.write_text(f'[recipe]\nname = "own"\ncard = "riverswim"\nagent = "{agent}"\n')
+    plan(recipe, quality=False, store=Store(folder / "home"))
 
 
 @pytest.mark.slow
@@ -40,24 +61,28 @@ def test_other_names_are_no_plugins(name):
     ("name", "says"),
     [
         ("no_such_module:world", "finds no module 'no_such_module'"),
-        ("no_such.module:world", "finds no module 'no_such'"),
         ("math:no_such", "module math has no 'no_such'"),
         ("math:pi", "is a float, not of type"),
         ("subprocess:getoutput", "is a function, not of type"),
     ],
 )
 def test_what_cannot_be_found_is_said(name, says, tmp_path):
-    with pytest.raises(CardError, match=says):
-        load_world(name, tmp_path)
-    with pytest.raises(CardError, match=says):
-        find(name)
+    for asked in ({"world": name}, {"agent": name}):
+        with pytest.raises(CardError, match=says):
+            play(tmp_path, **asked)
+
+
+def test_a_package_that_is_not_there_is_said(tmp_path):
+    for ask in (find, lambda name: load_world(name, tmp_path)):
+        with pytest.raises(CardError, match="finds no module 'no_such'"):
+            ask("no_such.module:world")
 
 
 def test_a_missing_import_inside_a_plugin_is_its_own_error(tmp_path, monkeypatch):
     (tmp_path / "half.py").write_text("import not_there_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
-        find("half:agent")
+        play(tmp_path, agent="half:agent")
 
 
 @pytest.fixture
@@ -78,53 +103,44 @@ def marked(tmp_path, monkeypatch):
     sys.modules.pop("marked", None)
 
 
-@pytest.mark.parametrize("ask", [find, find_offline, lambda name: load_world(name, Path())])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda folder: play(folder, agent="marked:act"),
+        lambda folder: play(folder, world="marked:act"),
+        lambda folder: learn(folder, "marked:act"),
+    ],
+)
 def test_what_does_not_say_that_it_is_a_plugin_is_not_called(marked, ask):
     with pytest.raises(CardError, match="is a function, not of type"):
-        ask("marked:act")
+        ask(marked)
     assert (marked / "imported").exists() and not (marked / "called").exists()
 
 
 def test_what_is_no_world_is_said(marked):
     with pytest.raises(CardError, match="returns a NoneType, not a World"):
-        load_world("marked:world", marked)
-
-
-RECIPE = """
-[recipe]
-name = "own"
-agent = "{agent}"
-[world]
-name = "{world}"
-[runs]
-episodes = 10
-"""
+        play(marked, world="marked:world")
 
 
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda folder: find("marked:agent"),
-        lambda folder: find_offline("marked:agent"),
-        lambda folder: load_world("marked:world", folder),
         lambda folder: readers_of(load_card(folder / "card.toml")),
-        lambda folder: plugin_digest("marked:agent"),
-        lambda folder: load_world_recipe(folder / "agent.toml"),
-        lambda folder: load_world_recipe(folder / "world.toml"),
+        lambda folder: play(folder, agent="marked:agent"),
+        lambda folder: play(folder, world="marked:world"),
+        lambda folder: learn(folder, "marked:agent"),
     ],
 )
 def test_what_is_not_listed_is_not_even_imported(marked, monkeypatch, ask):
-    (marked / "agent.toml").write_text(RECIPE.format(agent="marked:agent", world="riverswim"))
-    (marked / "world.toml").write_text(RECIPE.format(agent="uniform", world="marked:world"))
     (marked / "card.toml").write_text(dict(blocks("extend.md"))["diary.toml"].replace("diary:diary", "marked:reader"))
-    monkeypatch.setenv(PERMITTED, "marked:other other:world")
+    monkeypatch.setenv("RETICENT_PLUGINS", "marked:other other:world")
     with pytest.raises(CardError, match="runs only what its operator lists"):
         ask(marked)
     assert not (marked / "imported").exists()
 
 
 def test_what_is_listed_runs(marked, monkeypatch):
-    monkeypatch.setenv(PERMITTED, "marked:other marked:agent")
+    monkeypatch.setenv("RETICENT_PLUGINS", "marked:other marked:agent")
     assert isinstance(find("marked:agent"), OnlineAgent)
 
 
@@ -133,7 +149,7 @@ def test_what_is_listed_runs(marked, monkeypatch):
 )
 def test_a_name_of_no_world_is_refused_before_anything_is_imported(marked, name):
     with pytest.raises(CardError, match="no world"):
-        load_world(name, marked)
+        play(marked, world=name)
     assert not (marked / "imported").exists()
 
 

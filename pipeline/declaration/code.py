@@ -74,7 +74,11 @@ def _inside(names: Iterable[str], packages: Sequence[str]) -> list[str]:
 def _file_of(name: str, root: Path) -> Path | None:
     """The source file of a module; None for a name inside of one, or a module that is not written in Python."""
     if not (root / name.partition(".")[0]).is_dir():
-        spec = find_spec(name)
+        try:
+            spec = find_spec(name)
+        except ModuleNotFoundError:
+            # the package of a dotted name is missing
+            return None
         return None if spec is None or not (spec.origin or "").endswith(".py") else Path(str(spec.origin))
     # by strings: paths of a thousand names took twice as long as their files
     base = os.path.join(root, *name.split("."))  # noqa: PTH118

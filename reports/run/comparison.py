@@ -90,8 +90,7 @@ def _compare_cells(a: TableSide, b: TableSide) -> answers.CellChanges:
     It differs where one policy abstains and the other does not, or where their action probabilities do.
     """
     distance = 0.5 * np.abs(a.policy.probabilities - b.policy.probabilities).sum(-1)
-    quiet = a.policy.abstains & b.policy.abstains
-    distance = np.where(quiet, 0.0, np.where(a.policy.abstains != b.policy.abstains, 1.0, distance))
+    distance = np.where(a.policy.abstains != b.policy.abstains, 1.0, distance)
     # rows of probabilities sum to one within 1e-9
     differs = distance > 1e-9
     tied = a.tied | b.tied

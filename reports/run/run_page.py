@@ -385,8 +385,9 @@ def gains_section(report: Report, data: DeclaredPlant, constants: learnt.PlantCo
 
 def _controls(view: learnt.Gains, words: tuple[str, ...] = (_SUM,), *more: Table) -> Section:
     """Gains as a picture and as a table."""
-    tables = _gains_table(view), *more
-    return Section("policy", "What the controller does", words, gains_figure(view), tables)
+    tables, figure = (_gains_table(view), *more), gains_figure(view)
+    words += (figure.note,) if figure.note else ()
+    return Section("policy", "What the controller does", words, figure, tables)
 
 
 def _gains_table(view: learnt.Gains) -> Table:

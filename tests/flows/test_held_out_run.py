@@ -14,13 +14,13 @@ from pipeline.learners import held_out
 from pipeline.learners.held_out import EVALUATED_POLICY
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.tabular_evaluation import CLIP
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.transaction import Transaction
 from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import CARD, RECIPE, rows
 from tests.flows.verb import answer, invoke
-from tests.jobs import home_at, ledger_of, run_job
+from tests.jobs import entries_of, home_at, ledger_of, run_job
+from tests.learners.linear_shop import FEATURES
 
 PEOPLE = 3000
 HELD = "[evaluate]\npeople = 0.3\n"
@@ -34,14 +34,22 @@ def write(folder, name="held", agent="dp-apvi", privacy="[privacy]\nrho = 1.0", 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shop")
-    card = CARD.format(kind="synthetic", ledger="home", cap=12.0)
-    card = card.replace("users_public = 400", f"users_public = {PEOPLE}")
-    (folder / "card.toml").write_text(card)
+    return ingested(tmp_path_factory.mktemp("shop"), CARD.format(kind="synthetic", ledger="home", cap=40.0) + FEATURES)
+
+
+def ingested(folder, card, *verbs):
+    """A shop of many people whose log is ingested."""
+    (folder / "card.toml").write_text(card.replace("users_public = 400", f"users_public = {PEOPLE}"))
     lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in rows(PEOPLE))]
     (folder / "log.csv").write_text("\n".join(lines) + "\n")
-    call(folder, "ingest", folder / "card.toml")
+    for verb in (*verbs, "ingest"):
+        call(folder, verb, folder / "card.toml")
     return folder
+
+
+def replays(home, recipe):
+    """Whether a run of a recipe would ask nothing that was not asked."""
+    return answer(home, "plan", "--no-quality", recipe)["replays"]
 
 
 def call(folder, *words):
@@ -137,7 +145,19 @@ def test_each_evaluation_of_the_lineage_is_a_look_of_its_own(shop, published):
     assert done.exit_code == 0, done.output
 
 
-def test_both_parts_are_drawn_in_declared_stages(shop, monkeypatch):
+@pytest.mark.parametrize(
+    ("agent", "rho", "stages"),
+    [
+        ("dp-apvi", 0.5, ["release", "values of people"]),
+        ("dp-vapvi", 2.0, ["release", "counts of people", "values of people"]),
+        (
+            "dp-one-step",
+            5.0,
+            ["value of practice", "gain of actions", "rows that follow", "moments of features", "values of people"],
+        ),
+    ],
+)
+def test_both_parts_are_drawn_in_declared_stages(shop, monkeypatch, agent, rho, stages):
     seen, stage = [], Transaction.stage
 
     def watched(self, name, draw):
@@ -145,8 +165,8 @@ def test_both_parts_are_drawn_in_declared_stages(shop, monkeypatch):
         return stage(self, name, draw)
 
     monkeypatch.setattr(Transaction, "stage", watched)
-    run_job(str(write(shop, "staged", privacy="[privacy]\nrho = 0.5")), home_at(shop / "home"))
-    assert seen == ["release", "values of people"]
+    run_job(str(write(shop, "staged", agent, f"[privacy]\nrho = {rho}")), home_at(shop / "home"))
+    assert seen == stages
 
 
 def test_without_noise_the_evaluation_is_the_exact_one(shop):
@@ -191,21 +211,15 @@ def test_the_audit_attacks_the_other_people_and_whoever_crosses(shop):
 
 @pytest.mark.slow
 def test_real_people_are_evaluated_behind_their_gate_and_the_run_verifies(tmp_path):
-    card = CARD.format(kind="real", ledger=tmp_path / "budget.db", cap=12.0)
-    card = card.replace("users_public = 400", f"users_public = {PEOPLE}") + "[tolerance]\nunknown_label = 0.01\n"
-    (tmp_path / "card.toml").write_text(card)
-    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in rows(PEOPLE))]
-    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
-    call(tmp_path, "register", tmp_path / "card.toml")
-    call(tmp_path, "ingest", tmp_path / "card.toml")
+    card = CARD.format(kind="real", ledger=tmp_path / "budget.db", cap=12.0) + "[tolerance]\nunknown_label = 0.01\n"
+    ingested(tmp_path, card, "register")
     run = call(tmp_path, "run", write(tmp_path))["run"]
     found = told(tmp_path, run)
     assert found["gate"] and found["evaluation"]["look"] == 1
     assert found["guarantee"]["rho"] <= 1
-    intents = [e for e in open_ledger(tmp_path / "budget.db", create=False).entries() if e.kind == "INTENT"]
-    parts = intents[-1].body["joint"]
-    alone = max(Fraction(parts[p]["rho_add_remove"]) for p in ("learn", "evaluate"))
-    assert Fraction(intents[-1].body["rho_add_remove"]) == alone
+    intent = [e["body"] for e in entries_of(home_at(tmp_path / "home"), tmp_path) if e["kind"] == "INTENT"][-1]
+    alone = max(Fraction(intent["joint"][part]["rho_add_remove"]) for part in ("learn", "evaluate"))
+    assert Fraction(intent["rho_add_remove"]) == alone
     words = ["ledger", "verify", run, "--card", str(tmp_path / "card.toml")]
     done = invoke("--home", tmp_path / "home", *words)
     assert done.exit_code == 0, done.output
@@ -219,7 +233,8 @@ def test_a_plan_tells_how_wide_verdicts_are_at_the_last_date_of_a_calendar(shop,
     )
     calendar = call(shop, "plan", "--no-quality", recipe)["calendar"]
     found, paid = calendar["verdicts"], calendar["paid"]
-    assert paid == (12 if rho < 1 else 2)
+    left = 40 - ledger(shop).account("shop").spent
+    assert paid == min(12, int(left / Fraction(calendar["rho_each"]))) and (paid < 12) == (rho > 1)
     first = 1 + len({e.body["run_key"] for e in ledger(shop).entries() if "look" in e.body})
     assert (found["look"], found["last_look"]) == (first, first + paid - 1)
     wide = [deviations(level_of(k)) for k in (first, first + paid - 1)]

@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.learners import tabular
-from pipeline.learners.offline_agents import read_stored
 from pipeline.privacy.noise import FastOsNoise, RealDataError, SeededNoise
 from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import reticent
-from tests.jobs import home_at, ingest_job, ledger_of, plan_job, proof_of, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_of, plan_job, policy_of, proof_of, register_job, run_job
 
 
 @pytest.fixture
@@ -116,7 +115,7 @@ def test_plan_reads_no_rows_and_agrees_with_the_run(tmp_path, shop):
 
 def test_vetoes_hold_in_the_written_policy(shop, home):
     r = run_job(str(shop / "private.toml"), home)
-    assert (read_stored(home.runs / r["run"]).policy.probabilities[:, 0, 2] == 0).all()
+    assert (policy_of(home.runs / r["run"]).policy.probabilities[:, 0, 2] == 0).all()
 
 
 def test_the_baseline_on_exact_counts_is_marked_and_free(shop, home):

@@ -8,22 +8,18 @@ from fractions import Fraction
 
 import pytest
 
-from flows.config.setting import Setting
 from pipeline.learners import linear_request
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss, part_costs
 from pipeline.statistics.linear_plan import declared_map
-from pipeline.transaction.drawing import key_of
-from pipeline.transaction.transaction import Transaction, fits
-from reticent import CardError, load_card, load_recipe
+from pipeline.transaction.transaction import fits
+from reticent import CardError
 from tests.flows.shop import rows
-from tests.flows.test_held_out_run import HELD, call, shop, told, write
+from tests.flows.test_held_out_run import HELD, PEOPLE, call, replays, shop, told, write
 from tests.flows.verb import invoke
 from tests.jobs import home_at, ledger_of, run_job
-from tests.learners.linear_shop import FEATURES
 
 __all__ = ["shop"]
-PEOPLE = 3000
 AGENTS = {"dp-vapvi": "adaptive", "dp-one-shot": "once"}
 RHO = "[privacy]\nrho = 4.0"
 
@@ -34,20 +30,12 @@ def agent(request):
 
 
 @pytest.fixture(scope="module")
-def featured(shop):
-    card = shop / "card.toml"
-    if FEATURES not in card.read_text():
-        card.write_text(card.read_text() + FEATURES)
-    return shop
+def published(shop, agent):
+    return call(shop, "run", write(shop, AGENTS[agent], agent=agent, privacy=RHO))["run"]
 
 
-@pytest.fixture(scope="module")
-def published(featured, agent):
-    return call(featured, "run", write(featured, AGENTS[agent], agent=agent, privacy=RHO))["run"]
-
-
-def test_other_people_say_what_the_policy_is_worth(featured, published):
-    found = told(featured, published)["evaluation"]
+def test_other_people_say_what_the_policy_is_worth(shop, published):
+    found = told(shop, published)["evaluation"]
     assert found["estimator"] == "linear-dr"
     sales = sum(r[5] for r in rows(PEOPLE)) / PEOPLE
     # fresh noise: an interval misses once in forty runs, twice as wide a one once in 100,000
@@ -58,14 +46,14 @@ def test_other_people_say_what_the_policy_is_worth(featured, published):
     assert found["calibrated"] is True
     # the second of the agents is another recipe, after the first one's answer by the same people
     status = "modelled" if "judged_before" in found else "evaluated"
-    assert told(featured, published)["verdict"]["improvement"]["status"] == status
-    page = (featured / "home" / "runs" / published / "report.md").read_text()
+    assert told(shop, published)["verdict"]["improvement"]["status"] == status
+    page = (shop / "home" / "runs" / published / "report.md").read_text()
     assert "What practice does there is not known from this release." in page
 
 
-def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(featured, published, agent):
-    ledger = ledger_of(home_at(featured / "home"))
-    entries, seq = ledger.entries(), told(featured, published, "certificate.json")["ledger"]["entry"]
+def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(shop, published, agent):
+    ledger = ledger_of(home_at(shop / "home"))
+    entries, seq = ledger.entries(), told(shop, published, "certificate.json")["ledger"]["entry"]
     commit = next(e for e in entries if e.seq == seq)
     intent = next(e for e in entries if e.seq == commit.body["intent"])
     joint, parts = intent.body["joint"], [intent.body["joint"][part] for part in ("learn", "evaluate")]
@@ -74,19 +62,19 @@ def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(featured,
     )
     assert Fraction(37, 10) < Fraction(joint["rho_exact"]) <= 4
     assert ("planned_calls" in intent.body) == (agent == "dp-vapvi"), "scales that follow answers are not known before"
-    done = invoke("--home", featured / "home", "ledger", "verify", published)
+    done = invoke("--home", shop / "home", "ledger", "verify", published)
     assert done.exit_code == 0, done.output
-    again = call(featured, "run", featured / f"{AGENTS[agent]}.toml")
+    again = call(shop, "run", shop / f"{AGENTS[agent]}.toml")
     assert again["replayed"] and again["run"] == published
     # left uncommitted by a crash, it is held against what was known before its first answer
-    release = read_release(featured / "home" / "runs" / published)
+    release = read_release(shop / "home" / "runs" / published)
     quiet = [replace(m, variance=2 * m.variance) if m.table == "b_sum" else m for m in release.mechanisms]
     assert fits(release, intent) and not fits(replace(release, mechanisms=tuple(quiet)), intent)
 
 
-def test_what_both_parts_cost_is_computed_again_from_scales_and_features(featured, published):
-    folder = featured / "home" / "runs" / published
-    release, features = read_release(folder), declared_map(told(featured, published, "policy.json")["features"])
+def test_what_both_parts_cost_is_computed_again_from_scales_and_features(shop, published):
+    folder = shop / "home" / "runs" / published
+    release, features = read_release(folder), declared_map(told(shop, published, "policy.json")["features"])
     stated = release.joint_rho
     assert Fraction(999, 1000) * stated < held_out_loss(release.mechanisms, release.joint, features) <= stated
     learn, _ = part_costs(release.mechanisms, release.joint, features)
@@ -101,48 +89,30 @@ def test_what_both_parts_cost_is_computed_again_from_scales_and_features(feature
         held_out_loss(release.mechanisms, release.joint)
 
 
-def test_features_that_were_not_charged_for_are_caught(featured, published):
-    folder = featured / "home" / "runs" / published
+def test_features_that_were_not_charged_for_are_caught(shop, published):
+    folder = shop / "home" / "runs" / published
     path, kept = folder / "policy.json", (folder / "policy.json").read_text()
     try:
         facts = json.loads(kept)
         facts["features"]["integers"].reverse()
         path.write_text(json.dumps(facts))
-        done = invoke("--home", featured / "home", "ledger", "verify", published)
+        done = invoke("--home", shop / "home", "ledger", "verify", published)
         assert done.exit_code != 0 and "other features" in done.output
     finally:
         path.write_text(kept)
 
 
-def test_without_noise_the_evaluation_is_that_of_exact_sums(featured):
-    found = told(featured, call(featured, "run", write(featured, "bare", agent="vapvi", privacy=""))["run"])
+def test_without_noise_the_evaluation_is_that_of_exact_sums(shop):
+    found = told(shop, call(shop, "run", write(shop, "bare", agent="vapvi", privacy=""))["run"])
     assert found["evaluation"]["noise_variance"] == 0 and found["evaluation"]["improvement"]["lower"] > 0
 
 
-def test_the_stages_are_drawn_in_order_and_the_second_asks_what_the_first_told(featured, monkeypatch):
-    seen, stage = [], Transaction.stage
-
-    def watched(self, name, draw):
-        seen.append(name)
-        return stage(self, name, draw)
-
-    monkeypatch.setattr(Transaction, "stage", watched)
-    run_job(
-        str(write(featured, "staged", agent="dp-vapvi", privacy="[privacy]\nrho = 2.0")), home_at(featured / "home")
-    )
-    assert seen == ["release", "counts of people", "values of people"]
-
-
-def key_of_run(folder, **recipe):
-    card = load_card(folder / "card.toml")
-    found = load_recipe(write(folder, "asked", agent="dp-one-shot", privacy=RHO, **recipe))
-    return key_of(card, 1, Setting(found, card, home_at(folder / "home")).plan)
-
-
-def test_another_policy_is_another_question_where_planning_again_is_free(featured):
+def test_another_policy_is_another_question_where_planning_again_is_free(shop):
+    recipe = lambda text: write(shop, "asked", agent="dp-one-shot", privacy=RHO, more=text)  # noqa: E731
     other = "[linear]\nC = 0.5\n"
-    assert key_of_run(featured, more=HELD) != key_of_run(featured, more=other + HELD)
-    assert key_of_run(featured, more="") == key_of_run(featured, more=other)
+    for text in (HELD, ""):
+        call(shop, "run", recipe(text))
+        assert replays(shop / "home", recipe(text)) and replays(shop / "home", recipe(other + text)) is (text == "")
 
 
 @pytest.mark.parametrize(
@@ -153,10 +123,10 @@ def test_another_policy_is_another_question_where_planning_again_is_free(feature
         (RHO, "", "81 cells; up to 80"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is_charged(featured, monkeypatch, privacy, more, why):
+def test_what_cannot_be_measured_is_refused_before_anything_is_charged(shop, monkeypatch, privacy, more, why):
     monkeypatch.setattr(linear_request, "_MOST_COUNTED", 80 if "cells" in why else 10_000)
     with pytest.raises((CardError, ValueError), match=why):
         run_job(
-            str(write(featured, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),
-            home_at(featured / "home"),
+            str(write(shop, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),
+            home_at(shop / "home"),
         )

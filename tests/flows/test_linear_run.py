@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.learners.offline_agents import read_stored
 from pipeline.privacy.noise import OsNoise
 from tests.flows.test_side_outputs import reticent
-from tests.jobs import run_job
+from tests.jobs import policy_of, run_job
 
 
 @pytest.mark.parametrize("name", ["linear", "halves", "printed", "once"])
@@ -40,7 +39,7 @@ def test_the_files_hold_weights_sums_and_decisions(linear):
     phi = np.array(told["features"]["integers"]) * told["unit"]
     inverse, upper = np.zeros((H, d, d)), np.triu_indices(d)
     inverse[:, upper[0], upper[1]] = inverse[:, upper[1], upper[0]] = w[:, d:]
-    found = read_stored(folder).policy.probabilities
+    found = policy_of(folder).policy.probabilities
     for h in range(H):
         width = told["multiplier"][h] * np.sqrt(((phi @ inverse[h]) * phi).sum(-1)) + told["constant"][h]
         Q = np.clip(phi @ w[h, :d] + told["offset"][h] - width, *told["clip"][h])
@@ -79,6 +78,6 @@ def test_zero_noise_is_vapvi(linear, monkeypatch):
     monkeypatch.setattr("pipeline.learners.linear_request.shift_of", lambda *a: 0.0)
     monkeypatch.setattr("pipeline.learners.linear_request.floor", lambda *a: 10.0)
     found = {n: run_job(str(shop / f"{n}.toml"), home) for n in ("zero", "base")}
-    same = [read_stored(Path(r["folder"])).policy.probabilities for r in found.values()]
+    same = [policy_of(Path(r["folder"])).policy.probabilities for r in found.values()]
     np.testing.assert_array_equal(*same)
     assert found["zero"]["value"]["lower"] == found["base"]["value"]["lower"]

@@ -11,12 +11,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.learners.offline_agents import read_stored
-from pipeline.ledger.verify import verify_run
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.privacy.noise import OsNoise
 from tests.flows.test_side_outputs import readable, reticent
-from tests.jobs import home_at, ingest_job, run_job
+from tests.jobs import home_at, ingest_job, policy_of, run_job, wrong_of
 from tests.learners.lq_shop import NUMBER, ODD, RECIPES, USER, WORD, A, B, lay_out_plant, rows
 
 
@@ -43,7 +41,7 @@ def test_the_files_hold_sums_and_gains_that_anybody_can_recompute(plant):
     G, X = np.zeros((3, 3)), np.zeros((3, 2))
     for r in release.to_pylist():
         (G if r["table"] == "gram" else X)[r["row"], r["col"]] = r["value"] / 4096**2
-    stored = read_stored(folder)
+    stored = policy_of(folder)
     told, gains = json.loads((folder / "policy.json").read_text()), stored.gains
     assert told["bounds"] == [1.0, 1.0, 1.4] and told["observation"]["names"] == ["place", "pace"]
     # ridge regression; one draw in a hundred leaves an eigenvalue (77, floor 47, noise 13) below the floor
@@ -80,7 +78,7 @@ def test_the_report_says_what_was_learnt_and_what_its_value_is_worth(plant):
 def test_the_verbs_of_a_run_read_its_gains(plant, tmp_path, capfd):
     home, runs = plant.home, plant.runs
     root, run = home.root.parent, runs["private"]["run"]
-    gains = read_stored(Path(runs["private"]["folder"])).gains
+    gains = policy_of(Path(runs["private"]["folder"])).gains
     for verb in (("policy", "show", run), ("policy", "export", run, "--to", tmp_path / "gains.csv")):
         assert reticent(root, *verb) == 0, capfd.readouterr()
     lines = (tmp_path / "gains.csv").read_text().splitlines()
@@ -167,16 +165,15 @@ def test_zero_noise_is_lqr(plant, monkeypatch, tmp_path):
         (shop / f"{name}.toml").write_text(text)
     monkeypatch.setattr(OsNoise, "gaussian", lambda self, size, variance, data: np.zeros(size, dtype=np.int64))
     found = [run_job(str(shop / f"{n}.toml"), home) for n in ("zero", "base")]
-    np.testing.assert_array_equal(*(read_stored(Path(r["folder"])).gains for r in found))
+    np.testing.assert_array_equal(*(policy_of(Path(r["folder"])).gains for r in found))
     assert found[0]["value"]["estimate"] == found[1]["value"]["estimate"]
 
 
 def test_a_scale_edited_in_policy_json_is_noticed(plant, tmp_path):
     """Gains mean nothing without their scales: the certificate digests both."""
     runs = plant.runs
-    copy = tmp_path / "run"
-    shutil.copytree(runs["private"]["folder"], copy)
+    copy = shutil.copytree(runs["private"]["folder"], tmp_path / runs["private"]["run"])
     told = json.loads((copy / "policy.json").read_text())
     told["observation"]["scale"] = [100 * x for x in told["observation"]["scale"]]
     (copy / "policy.json").write_text(json.dumps(told))
-    assert [c.what for c in verify_run(copy, plant.ledger.entries()) if not c.ok] == ["sha256 of policy.json"]
+    assert [c.what for c in wrong_of(copy, plant.home.root)] == ["sha256 of policy.json"]

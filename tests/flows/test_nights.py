@@ -14,7 +14,6 @@ from scipy.stats import chi2
 from flows.config.setting import nightly_counter, setting
 from pipeline.ledger.steps import committed_steps, counters_problem
 from pipeline.logs.aggregate import aggregate
-from pipeline.logs.store import latest
 from pipeline.privacy.continual import continual
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
@@ -41,7 +40,7 @@ def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path
     assert [r["counter"]["night"] for r in runs] == [1, 2, 3, 6] and runs[-1]["counter"]["since"] == 4
     # the noise is that of a sum of all nights, so the sum is near the exact counts of everybody
     shop.deliver(everybody)
-    exact = aggregate(latest(shop.home.store, "shop"), load_card(shop.folder / "card.toml")).tables
+    exact = aggregate(shop.newest, load_card(shop.folder / "card.toml")).tables
     release, squares = read_release(shop.home.runs / runs[-1]["run"]), []
     for m in release.mechanisms:
         off = (release.tables[m.table] - exact[m.table]) / m.standard_deviation
@@ -176,7 +175,7 @@ def test_what_the_counter_keeps_is_missed_and_a_flipped_byte_noticed_before_anyt
 
 def test_what_is_kept_is_checked_whenever_it_is_read(begun, tmp_path, monkeypatch):
     shop = begun.copied(tmp_path, monkeypatch)
-    nightly = nightly_counter(setting(shop.recipe, shop.home))
+    nightly = shop.counter()
     nights = committed_steps(shop.ledger.entries(), "shop", nightly.key)
     kept = KeptSteps(shop.kept, nightly.counter, nights, 1000)
     for kind, length, read in (("leaf", 1000, lambda: kept.exact(1)), ("seen", 60, lambda: kept.seen(2))):
@@ -228,7 +227,7 @@ def test_a_person_without_an_episode_column_cannot_be_capped_over_nights(tmp_pat
     card.write_text(text.replace('terminated = "left"', 'next_state = "then", terminated = "left"'))
     with pytest.raises(CardError, match=r"\[nightly\] with recurs = 'capped' needs source.columns.episode_id"):
         shop.job(1, customers(0, 60))
-    assert latest(shop.home.store, "shop") is None
+    assert shop.newest is None
 
 
 def test_records_told_by_their_place_in_a_file_make_no_counter(tmp_path, monkeypatch):
@@ -266,7 +265,7 @@ def test_an_episode_waits_for_its_end_and_the_ledger_knows_the_counter_by_it(tmp
         "ok"
     ]
     window = shop.write("window", f"{first}\nwindow = 4")
-    keys = {nightly_counter(setting(r, shop.home)).key for r in (shop.recipe, waits, window)}
+    keys = {shop.counter(r).key for r in (shop.recipe, waits, window)}
     assert len(keys) == 3
     # an INTENT that says another window than its counter's is of another counter
     shop.append(3, customers(100, 60), window)

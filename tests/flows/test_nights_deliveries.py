@@ -11,7 +11,6 @@ import pytest
 
 from flows.config.home import plain_step
 from flows.jobs import nightly
-from pipeline.logs.store import latest
 from reticent import CardError, LogError
 from tests.flows.nights import Shop, customers
 from tests.flows.test_side_outputs import RECORDS
@@ -44,7 +43,7 @@ def test_a_log_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path,
         (shop.folder / "log.csv").write_bytes(content)
         done = invoke("--home", shop.home.root, "ingest", shop.folder)
         assert done.exit_code == 3 and "the files hold no rows" in done.stderr
-        assert latest(shop.home.store, "shop").number == number
+        assert shop.newest.number == number
 
 
 def test_without_any_edition_a_night_whose_files_cannot_be_read_fails_and_charges_nothing(tmp_path, monkeypatch):
@@ -53,7 +52,7 @@ def test_without_any_edition_a_night_whose_files_cannot_be_read_fails_and_charge
     for recipe in (shop.recipe, str(shop.folder / "private.toml")):
         with pytest.raises(LogError):
             nightly_job(recipe, shop.home)
-    assert latest(shop.home.store, "shop") is None and not [e for e in shop.ledger.entries() if e.kind == "INTENT"]
+    assert shop.newest is None and not [e for e in shop.ledger.entries() if e.kind == "INTENT"]
     with pytest.raises(CardError, match="no snapshot"):
         run_job(shop.recipe, shop.home)
 
@@ -66,7 +65,7 @@ def test_an_empty_file_beside_others_takes_nothing_from_them(tmp_path, monkeypat
     shop.job(1, customers(0, 60))
     (shop.folder / "more-1.csv").write_bytes(b"")
     shop.job(2, customers(60, 50))
-    assert latest(shop.home.store, "shop").users == 50 and leaves(shop) == [True, True]
+    assert shop.newest.users == 50 and leaves(shop) == [True, True]
 
 
 BROKEN = {

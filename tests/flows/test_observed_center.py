@@ -6,11 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.learners.gains import StoredObserved
-from pipeline.learners.offline_agents import read_stored
 from pipeline.logs.store import snapshots
 from reticent import CardError, load_card
-from tests.jobs import home_at, ingest_job, run_job
+from tests.jobs import home_at, ingest_job, policy_of, run_job
 
 CENTER = np.array([120.0, 80.0])
 CARD = """
@@ -72,8 +70,7 @@ def learn(folder):
     run = run_job(str(folder / "recipe.toml"), home)
     (snapshot,) = snapshots(home.store, "sugar")
     rows = pl.concat([pl.read_parquet(part) for part in snapshot.part_files]).sort("user_id", "step")
-    stored = read_stored(home.runs / run["run"])
-    assert isinstance(stored, StoredObserved)
+    stored = policy_of(home.runs / run["run"])
     return rows, stored
 
 

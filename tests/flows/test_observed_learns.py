@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from flows.jobs.plan import forecast_quality
-from pipeline.learners.gains import StoredObserved
-from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.verify import verify_run
 from reticent import CardError
 from tests.campaigns.cartpole_log import simulate
 from tests.flows.observed import AGENTS, ROOT, cartpole, lay_out, write_log
-from tests.jobs import home_at, ingest_job, ledger_of, run_job
+from tests.jobs import foresee_job, home_at, ingest_job, ledger_of, policy_of, run_job
 
 
 def icu_card(people: int, steps: int) -> str:
@@ -83,8 +81,7 @@ def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path):
     assert found["users"] == people and set(found["quarantined"]) <= {"beyond_radius"}
     for name in ("exact", "private", "private_once"):
         folder_of_run = Path(run_job(str(shop / f"{name}.toml"), home)["folder"])
-        stored = read_stored(folder_of_run)
-        assert isinstance(stored, StoredObserved)
+        stored = policy_of(folder_of_run)
         assert stored.features.dimension == 2 * 48 * 3
         told = stored.act(numbers.select(pl.exclude("state")).to_numpy()[:20], np.zeros(20, int), np.zeros(20, int))
         assert all(a["abstains"] or a["action"] in stored.labels["actions"] for a in told)
@@ -92,12 +89,12 @@ def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path):
             stored.state_index(None)
         checks = verify_run(folder_of_run, ledger_of(home).entries())
         assert all(c.ok for c in checks), checks
-    told = forecast_quality(str(shop / "private_once.toml"), home)
+    told = foresee_job(str(shop / "private_once.toml"), home)
     # so few people and so many numbers: the forecast says that nothing is learnt
-    assert told.suboptimality.mean > 0.5 * told.reference.suboptimality > 0
+    assert told["suboptimality"]["mean"] > 0.5 * told["reference"]["suboptimality"] > 0
 
 
-def stands(stored: StoredObserved, steps: int, episodes: int = 200) -> float:
+def stands(stored: Any, steps: int, episodes: int = 200) -> float:
     """Mean number of steps that the pole stands under a policy."""
     import gymnasium
 
@@ -123,8 +120,7 @@ def test_without_noise_it_keeps_the_pole_up_where_the_log_lets_it_fall(tmp_path)
     )
     write_log(shop, people, steps)
     ingest_job(str(shop), home)
-    stored = read_stored(Path(run_job(str(shop / "exact.toml"), home)["folder"]))
-    assert isinstance(stored, StoredObserved)
+    stored = policy_of(Path(run_job(str(shop / "exact.toml"), home)["folder"]))
     logged = simulate(people, steps)[2].mean()
     assert logged < 28.5
     assert stands(stored, steps) > 29.5
@@ -140,6 +136,5 @@ def test_privately_40_000_episodes_are_enough(tmp_path):
     )
     write_log(shop, 40_000, 20)
     ingest_job(str(shop), home)
-    stored = read_stored(Path(run_job(str(shop / "private.toml"), home)["folder"]))
-    assert isinstance(stored, StoredObserved)
+    stored = policy_of(Path(run_job(str(shop / "private.toml"), home)["folder"]))
     assert stands(stored, 20) > simulate(2000, 20)[2].mean()

@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 
 from pipeline.audits.attack import AuditTarget
-from pipeline.learners.gains import StoredObserved
-from pipeline.learners.offline_agents import read_stored
 from pipeline.logs.regression_sums import ObservedRows
 from pipeline.logs.store import snapshots
 from pipeline.logs.summing import Resources
@@ -21,7 +19,7 @@ from reticent import CardError, load_card
 from tests.campaigns.cartpole_log import simulate, write_minari
 from tests.flows.observed import AGENTS, PEOPLE, STEPS, cartpole, lay_out, write_log
 from tests.flows.verb import invoke
-from tests.jobs import foresee_job, home_at, ingest_job, plan_job, proof_of, run_job
+from tests.jobs import foresee_job, home_at, ingest_job, plan_job, policy_of, proof_of, run_job
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +107,7 @@ def test_plan_charges_what_the_run_spends_and_a_replay_nothing(ran):
 def test_act_takes_an_observation_and_says_what_the_table_says(ran):
     _, home, runs = ran
     folder = Path(runs["exact"]["folder"])
-    stored = read_stored(folder)
-    assert isinstance(stored, StoredObserved)
+    stored = policy_of(folder)
     names = stored.labels["states"]
     for h in (0, 3):
         for s, name in enumerate(names[:9]):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,8 @@ import pytest
 import flows.jobs.made_again as again
 import flows.jobs.run as reading
 import reports.run.run_page as drawing
-from pipeline.ledger.chain import canonical, entry_hash, read_export
 from reticent import CardError
-from tests.flows.office import edit, flip_policy, made, office, reticent, vouch_for
+from tests.flows.office import chained, edit, exported, flip_policy, made, office, reticent, vouch_for
 from tests.jobs import home_at, run_job
 
 __all__ = ["made", "office"]
@@ -116,16 +113,11 @@ def test_an_older_version_that_charged_too_little_is_wrong_even_where_it_vouches
 def test_nobody_becomes_an_older_version_by_saying_so(office, tmp_path, monkeypatch):
     """A ledger whose PUBLISH was rewritten to name another version: its chain is whole, and its signature is not."""
     root, run = office
-    reticent(root, "ledger", "export", tmp_path / "all.json")
-    entries = read_export(tmp_path / "all.json")
-    published = next(e for e in entries if e.kind == "PUBLISH")
-    body = json.loads(canonical({**published.body, "made_by": {**published.body["made_by"], "source": "0" * 16}}))
-    e = published
-    forged = replace(e, body=body, hash=entry_hash(e.seq, e.lineage, e.kind, e.at, body, e.previous))
-    told = {"schema_version": 1, "entries": [asdict(forged if e is published else e) for e in entries]}
-    (tmp_path / "forged.json").write_text(json.dumps(told))
-    assert entries[-1] is published, "nothing follows whose link would break"
+    entries = exported(root, tmp_path / "all.json")
+    assert entries[-1]["kind"] == "PUBLISH"
+    entries[-1]["body"]["made_by"]["source"] = "0" * 16
     other_sums(monkeypatch)
-    code, proof = reticent(root, "ledger", "verify", run, "--ledger", tmp_path / "forged.json")
+    forged = chained(entries, tmp_path / "forged.json")
+    code, proof = reticent(root, "ledger", "verify", run, "--ledger", forged)
     assert code == 4 and any("signature is wrong" in c["found"] for c in proof["checks"])
     assert not any("older version" in c["found"] for c in proof["checks"])

@@ -14,15 +14,13 @@ from pipeline.learners.held_out import HeldOutRun, _policy_digest
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.transaction.drawing import key_of
-from pipeline.transaction.transaction import Transaction
 from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import CARD, rows
-from tests.flows.test_held_out_run import HELD, call, shop, told, write
+from tests.flows.test_held_out_run import HELD, PEOPLE, call, ingested, replays, shop, told, write
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ledger_of, run_job
+from tests.jobs import home_at, ledger_of, plan_job, run_job
 
 __all__ = ["shop"]
-PEOPLE = 3000
 ONE_STEP = {"agent": "dp-one-step", "privacy": "[privacy]\nrho = 4.0"}
 
 
@@ -68,52 +66,29 @@ def test_a_ledger_that_charges_only_one_half_is_caught(shop, published):
         held_out_loss(mechanisms, half)
 
 
-def test_stages_are_drawn_in_order(shop, monkeypatch):
-    seen, stage = [], Transaction.stage
-
-    def watched(self, name, draw):
-        seen.append(name)
-        return stage(self, name, draw)
-
-    monkeypatch.setattr(Transaction, "stage", watched)
-    run_job(str(write(shop, "staged", agent="dp-one-step", privacy="[privacy]\nrho = 5.0")), home_at(shop / "home"))
-    assert seen == [
-        "value of practice",
-        "gain of actions",
-        "rows that follow",
-        "moments of features",
-        "values of people",
-    ]
-
-
 def test_without_noise_the_evaluation_is_exact(shop):
     found = told(shop, call(shop, "run", write(shop, "bare_step", agent="one-step", privacy=""))["run"])["evaluation"]
     assert found["noise_variance"] == 0
     assert found["improvement"]["lower"] > 0, "a call sells to the warm"
 
 
-def test_too_little_signal_is_refused_before_anything_is_charged(shop):
-    with pytest.raises(CardError, match=r"nothing is measured beside the noise"):
-        run_job(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
-
-
-def key_of_run(folder, **recipe):
-    card = load_card(folder / "card.toml")
-    found = load_recipe(write(folder, "asked", **ONE_STEP, **recipe))
-    return key_of(card, 1, Setting(found, card, home_at(folder / "home")).plan)
+@pytest.fixture(scope="module")
+def alone(shop, published):
+    """The same, where nobody evaluates."""
+    return call(shop, "run", write(shop, "alone", **ONE_STEP, more=""))["run"]
 
 
 @pytest.mark.parametrize("more", ["pessimism = 3.0", "support = 8.0", "floor = 0.4"])
-def test_another_policy_is_another_question_to_the_people_who_evaluate(shop, more):
+def test_another_policy_is_another_question_to_the_people_who_evaluate(shop, alone, more):
     """What chooses the policy decides what other people are asked: their answers do not serve for another one."""
-    assert key_of_run(shop, more=f"[one_step]\n{more}\n{HELD}") != key_of_run(shop)
-    alone, other = (key_of_run(shop, more=f"[one_step]\n{more}" if found else "") for found in (False, True))
-    assert alone == other, "where nobody evaluates, it is free"
+    for text, free in ((HELD, True), (f"[one_step]\n{more}\n{HELD}", False), (f"[one_step]\n{more}", True)):
+        assert replays(shop / "home", write(shop, "asked", **ONE_STEP, more=text)) is free
 
 
-def test_another_veto_is_another_question_too(shop, tmp_path):
-    (tmp_path / "card.toml").write_text((shop / "card.toml").read_text().replace('"cold", "call"', '"warm", "call"'))
-    assert key_of_run(tmp_path) != key_of_run(shop)
+def test_another_veto_is_another_question_too(shop, published, tmp_path):
+    for veto, same in (('"cold", "call"', True), ('"warm", "call"', False)):
+        (tmp_path / "card.toml").write_text((shop / "card.toml").read_text().replace('"cold", "call"', veto))
+        assert replays(shop / "home", write(tmp_path, "asked", **ONE_STEP)) is same
 
 
 @pytest.fixture(scope="module")
@@ -130,14 +105,7 @@ def moods(tmp_path_factory):
 
 def lay_out_pooled(folder, moods='"cold", "warm"'):
     card = CARD.format(kind="synthetic", ledger="home", cap=300.0).replace('"cold", "warm"', moods)
-    card = card.replace("horizon = 3", 'horizon = 3\ndynamics = "stationary"').replace(
-        "users_public = 400", f"users_public = {PEOPLE}"
-    )
-    (folder / "card.toml").write_text(card)
-    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in rows(PEOPLE))]
-    (folder / "log.csv").write_text("\n".join(lines) + "\n")
-    call(folder, "ingest", folder / "card.toml")
-    return folder
+    return ingested(folder, card.replace("horizon = 3", 'horizon = 3\ndynamics = "stationary"'))
 
 
 def test_groups_of_states_are_asked_where_people_are_heard(pooled):
@@ -182,15 +150,21 @@ def test_the_groups_in_a_release_are_those_that_its_policy_rests_on(pooled):
         plan.learn(replace(release, derived=lost))
 
 
+@pytest.fixture(scope="module")
+def left_out(pooled):
+    """A recipe that says nothing of its policy."""
+    path = write(pooled, "left_out", agent="dp-one-step", privacy="[privacy]\nrho = 12.5")
+    call(pooled, "run", path)
+    return path
+
+
 @pytest.mark.parametrize("more", ["pessimism = 0.5", "support = 3.0", "floor = 0.4"])
-def test_what_a_recipe_sets_of_a_pooled_policy_is_in_its_key(pooled, more):
+def test_what_a_recipe_sets_of_a_pooled_policy_is_in_its_key(pooled, left_out, more):
     """Left out, these are not the usual ones here: the usual ones, typed, make another policy."""
-    keys = set()
-    for text in (HELD, f"[one_step]\n{more}\n{HELD}"):
-        path = write(pooled, "keyed", agent="dp-one-step", privacy="[privacy]\nrho = 12.0", more=text)
-        card = load_card(pooled / "card.toml")
-        keys.add(key_of(card, 1, Setting(load_recipe(path), card, home_at(pooled / "home")).plan))
-    assert len(keys) == 2
+    typed = write(
+        pooled, "keyed", agent="dp-one-step", privacy="[privacy]\nrho = 12.5", more=f"[one_step]\n{more}\n{HELD}"
+    )
+    assert replays(pooled / "home", left_out) and not replays(pooled / "home", typed)
 
 
 @pytest.mark.parametrize(("rho", "share"), [(4.0, 0.5), (11.0, 0.5), (12.0, 0.48), (90.0, 0.3)])
@@ -220,25 +194,23 @@ def test_scores_get_more_of_the_budget_where_their_noise_is_most_of_an_interval(
 
 
 def test_a_refusal_says_how_many_people_or_how_much_budget_it_takes(shop):
-    with pytest.raises(CardError, match=r"have 5,000 people$") as refused:
-        run_job(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
-    assert "take it out" in str(refused.value)
     # a rho above 1 is charged, and no verdict comes of it; one up to 1 may bring people enough inside
-    loud, low = (f"[privacy]\nrho = {rho}" for rho in (2.7, 0.04))
-    with pytest.raises(CardError, match=r"have 5,000 people$"):
-        run_job(str(write(shop, "loud", "dp-one-step", loud)), home_at(shop / "home"))
+    for name, rho in (("faint", 1.0), ("loud", 2.7)):
+        with pytest.raises(CardError, match=r"(?s)nothing is measured beside the noise.*have 5,000 people$") as refused:
+            run_job(str(write(shop, name, "dp-one-step", f"[privacy]\nrho = {rho}")), home_at(shop / "home"))
+        assert "take it out" in str(refused.value)
     text = (shop / "card.toml").read_text().replace(f"users_public = {PEOPLE}", "users_public = 6000")
     (shop / "many.toml").write_text(text)
-    path = write(shop, "low", "dp-one-step", low)
+    low = write(shop, "low", "dp-one-step", "[privacy]\nrho = 0.04")
+    low.write_text(low.read_text().replace('card = "card.toml"', 'card = "many.toml"'))
     with pytest.raises(CardError, match=r"or ask for a larger rho, up to 1$"):
-        _ = Setting(load_recipe(path), load_card(shop / "many.toml"), home_at(shop / "home")).plan
+        plan_job(str(low), home_at(shop / "home"))
     enough = write(shop, "enough", agent="dp-one-step", privacy="[privacy]\nrho = 2.8")
     assert call(shop, "plan", enough)
 
 
-def test_a_usual_option_typed_is_another_recipe_where_it_is_not_what_runs(pooled):
+def test_a_usual_option_typed_is_another_recipe_where_it_is_not_what_runs(pooled, left_out):
     """Left out, pessimism is 1 where groups are asked: who types .5 after an answer has chosen by it."""
-    call(pooled, "run", write(pooled, "left_out", agent="dp-one-step", privacy="[privacy]\nrho = 12.5"))
     more = f"[one_step]\npessimism = 0.5\n{HELD}"
     path = write(pooled, "typed", agent="dp-one-step", privacy="[privacy]\nrho = 12.6", more=more)
     assert "by another recipe" in told(pooled, call(pooled, "run", path)["run"])["evaluation"]["judged_before"]

@@ -8,15 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import flows.cli
-from flows.config.study_recipes import load_world_recipe
-from flows.jobs.playing import play_job
 from pipeline.online import registry as agents
 from pipeline.online.cells import gather
 from pipeline.online.trial import Trial, marks, staged_curve
-from reticent import CardError
+from reticent import CardError, Store, simulate
 from tests.flows.verb import invoke
-from tests.jobs import home_at
 
 RECIPE = """
 [recipe]
@@ -74,7 +70,7 @@ def test_finished_runs_are_found_again_and_the_rest_is_played(recipe, tmp_path, 
     assert played(recipe, tmp_path / "home") == first
     recipe.write_text(RECIPE.replace("runs = 2", "runs = 3"))
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
-        play_job(recipe, home_at(tmp_path / "home"))
+        simulate(recipe, store=Store(tmp_path / "home"))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +131,7 @@ def test_run_and_simulate_send_a_recipe_to_each_other(recipe, tmp_path):
     done = invoke("--home", tmp_path / "home", "run", recipe)
     assert "reticent simulate" in str(done.exception)
     with pytest.raises(CardError, match=r"needs \[recipe\] and \[world\]"):
-        load_world_recipe(Path(flows.cli.__file__).parent / "recipes" / "demo.toml")
+        simulate("demo", store=Store(tmp_path / "home"))
 
 
 def test_every_agent_has_playable_baselines_and_every_private_one_can_be_attacked():

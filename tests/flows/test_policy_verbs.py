@@ -7,56 +7,21 @@ import hashlib
 import io
 import json
 import unicodedata
-from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.jobs.opened import write_whole
-from pipeline.files import json_text
-from pipeline.learners.decisions import COLUMNS, KEEP, NEVER, OVER, decide, decision_files, state_indices
-from pipeline.learners.offline_agents import read_stored
-from pipeline.learners.policy_files import escape, refuse_steps, shown_cells, shown_lines, unescape
-from pipeline.mdp.policy import Policy
-from pipeline.privacy.release_file import file_of, sha256_file
-from reticent import Card, CardError
-from tests.conftest import card_dict
+from pipeline.learners.policy_files import escape, unescape
+from reticent import CardError, Policy, Store
+from tests.flows.made_runs import STATES, as_version_0_1, card, lay_out
 from tests.flows.verb import reticent
 
-STATES = ["=1+1", "two,lines", 'a "quote", a comma']
-ACTIONS = ["@go", "-3", "plain", " ＝x"]
-
-
-def card(**states) -> Card:
-    domain = {
-        "horizon": 2,
-        "states": {"column": "state", "labels": STATES, "ends": ["over"]} | states,
-        "actions": {"column": "action", "labels": ACTIONS},
-        "vetoes": [["=1+1", "plain"]],
-    }
-    return Card.model_validate(card_dict(domain=domain))
-
-
-def lay_out(folder, made: Card):
-    """A run's folder as a run leaves it, as far as its policy goes."""
-    L = len(made.domain.live_states)
-    p = np.zeros((2, L, 4))
-    p[:, :, 0] = 1
-    p[1, -1] = [1 / 3, 2 / 3, 0, 0]
-    abstains = np.zeros((2, L), dtype=bool)
-    abstains[0, 0] = True
-    p[0, 0] = [1 / 3, 1 / 3, 0, 1 / 3]
-    folder.mkdir(parents=True)
-    decision_files(made, Policy(p, abstains)).write(folder)
-    told = {"schema_version": 1, "policy": {"tied": [[1, 0]]}, "guarantee": {"sentence": "Nobody, “truly”; =2"}}
-    (folder / "report.json").write_text(json_text(told), encoding="utf-8")
-    files = {kind: sha256_file(folder / file_of(kind)) for kind in ("policy", "labels")}
-    (folder / "certificate.json").write_text(json_text({"dataset": made.name, "sha256": files}), encoding="utf-8")
-    return folder
+KEEP = "keep current practice: not enough evidence"
+OVER = "nothing to decide: the episode has ended"
 
 
 @pytest.fixture
@@ -64,14 +29,23 @@ def run(tmp_path):
     return lay_out(tmp_path / ".reticent" / "runs" / "some-run", card())
 
 
+def policy_of(folder) -> Policy:
+    return Store(folder.parents[1]).open(folder.name).policy
+
+
+def rows_of(folder) -> list[dict]:
+    return json.loads(policy_of(folder).stored.as_json())["rows"]
+
+
 def read_csv(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def test_json_has_the_exact_labels_and_csv_gives_them_back(run):
-    file = read_stored(run)
+    file = policy_of(run).stored
     exact, cells = json.loads(file.as_json()), read_csv(file.as_csv())
-    assert list(exact["rows"][0]) == list(COLUMNS) and len(cells) == len(exact["rows"])
+    columns = ["step", "state", "action", "probability", "advice", "abstains", "tie", "vetoed"]
+    assert list(exact["rows"][0]) == columns and len(cells) == len(exact["rows"])
     for row, cell in zip(exact["rows"], cells, strict=True):
         assert unescape(cell["state"]) == row["state"] and unescape(cell["action"]) == (row["action"] or "")
         assert int(cell["step"]) == row["step"] and cell["tie"] == str(row["tie"]).lower()
@@ -84,7 +58,7 @@ def test_json_has_the_exact_labels_and_csv_gives_them_back(run):
 
 
 def test_rows_are_the_policy_its_abstentions_and_its_vetoes_in_order(run):
-    rows = json.loads(read_stored(run).as_json())["rows"]
+    rows = rows_of(run)
     assert [(r["step"], r["state"], r["action"], r["probability"]) for r in rows] == [
         (0, STATES[0], None, None),
         (0, STATES[0], "plain", 0.0),
@@ -97,32 +71,25 @@ def test_rows_are_the_policy_its_abstentions_and_its_vetoes_in_order(run):
         (1, STATES[2], "-3", 2 / 3),
     ]
     assert (rows[0]["advice"], rows[0]["abstains"]) == (KEEP, True)
-    assert (rows[1]["advice"], rows[1]["vetoed"]) == (NEVER, True)
+    assert (rows[1]["advice"], rows[1]["vetoed"]) == ("never: vetoed", True)
     assert [r["tie"] for r in rows] == [False] * 4 + [True] * 2 + [False] * 3
     labels, table = json.loads((run / "policy.json").read_text()), pq.read_table(run / "policy.parquet").to_pylist()
     assert labels["elsewhere"] == "current practice" and "abstains" not in labels
     assert (0, 0) not in {(row["step"], row["state"]) for row in table}, "nothing is written of what is not recommended"
-    assert not read_stored(run).policy.probabilities[0, 0].any()
 
 
 def test_a_folder_of_version_0_1_says_keep_practice_where_it_holds_a_stand_in(run):
-    labels, table = json.loads((run / "policy.json").read_text()), pq.read_table(run / "policy.parquet").to_pydict()
-    del labels["elsewhere"]
-    (run / "policy.json").write_text(json.dumps(labels | {"abstains": [[0, 0]]}))
-    table["step"] += [0, 0, 0]
-    table["state"] += [0, 0, 0]
-    table["action"] += [0, 1, 2]
-    table["probability"] += [1 / 3] * 3
-    new = json.loads(read_stored(run).as_json())["rows"]
-    pq.write_table(pa.table(table), run / "policy.parquet")
-    assert json.loads(read_stored(run).as_json())["rows"] == new
+    new = rows_of(run)
+    as_version_0_1(run, 0, 0, [0, 1, 2])
+    (run / "certificate.json").write_text('{"dataset": "tiny", "sha256": {}}')
+    assert rows_of(run) == new
 
 
 def test_the_csv_is_rfc_4180_and_nothing_in_it_is_a_formula(run):
-    text = read_stored(run).as_csv()
+    text = policy_of(run).stored.as_csv()
     assert text.endswith("\r\n") and text.splitlines()[0].startswith('"step","state"')
     assert '"two,lines"' in text and '"a ""quote"", a comma"' in text
-    assert read_stored(run).as_csv() == text
+    assert policy_of(run).stored.as_csv() == text
     for cell in (c for row in csv.reader(io.StringIO(text, newline="")) for c in row):
         assert not evaluated(cell), cell
 
@@ -183,9 +150,8 @@ def test_a_file_is_written_whole_and_never_over_another_unasked(tmp_path, monkey
 
 
 def test_a_decision_is_the_policys_a_wish_to_keep_or_the_end(run):
-    file = read_stored(run)
-    index = state_indices(file, [STATES[0], STATES[0], STATES[2], "over", STATES[0]], raw=False)
-    found, which = decide(file, index, np.array([0, 1, 1, 1, 0]), sample=False)
+    states = [STATES[0], STATES[0], STATES[2], "over", STATES[0]]
+    found, which = policy_of(run).decide(states, np.array([0, 1, 1, 1, 0]))
     abstains, tie, mixed, over, again = (found[i] for i in which)
     assert abstains["advice"] == KEEP and abstains["action"] is None and abstains["actions"] == []
     assert abstains is again and abstains["vetoed"] == ["plain"]
@@ -195,15 +161,14 @@ def test_a_decision_is_the_policys_a_wish_to_keep_or_the_end(run):
 
 
 def test_a_sample_follows_the_probabilities_and_never_leaves_them(run):
-    file = read_stored(run)
-    n = 30_000
-    found, which = decide(file, np.full(n, 2), np.ones(n, dtype=np.int64), sample=True)
+    policy, n = policy_of(run), 30_000
+    found, which = policy.decide([STATES[2]] * n, np.ones(n, dtype=np.int64), sample=True)
     drawn = np.array([d["action"] for d in found])[which]
     share = np.mean(drawn == "-3")
     # five standard deviations, and both wrong shares are outside
     assert abs(share - 2 / 3) < 5 * np.sqrt(2 / 9 / n) < 1 / 6
     assert set(drawn) == {"@go", "-3"}
-    found, _ = decide(file, np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64), sample=True)
+    found, _ = policy.decide([STATES[0]] * 2, np.zeros(2, dtype=np.int64), sample=True)
     assert all(d["action"] is None for d in found)
 
 
@@ -219,36 +184,34 @@ def test_a_sample_follows_the_probabilities_and_never_leaves_them(run):
     ],
 )  # fmt: skip
 def test_raw_values_are_read_as_ingest_reads_them(tmp_path, states, raw, expected):
-    made = Card.model_validate(
-        card_dict(
-            domain={
-                "horizon": 2,
-                "states": {"column": "state", "ends": ["over"]} | states,
-                "actions": {"column": "action", "labels": ACTIONS},
-            }
-        )
-    )
-    file = read_stored(lay_out(tmp_path / "r", made))
-    assert state_indices(file, raw, raw=True).tolist() == expected
+    made = card(**states)
+    policy = policy_of(lay_out(tmp_path / "home" / "runs" / "r", made))
+    found, which = policy.decide(raw, np.zeros(len(raw), dtype=np.int64), raw=True)
+    known = [*made.domain.live_states, *made.domain.states.ends]
+    assert [found[i]["state"] for i in which] == [known[i] for i in expected]
 
 
 def test_an_unknown_state_or_step_is_refused_with_what_is_known_and_no_value(run):
-    file = read_stored(run)
+    policy, steps = policy_of(run), np.zeros(4, dtype=np.int64)
     for raw in (False, True):
         with pytest.raises(CardError, match="record 2, 4: no declared state; states of some-run: '=1") as e:
-            state_indices(file, ["over", "secret", STATES[1], "secret"], raw=raw)
+            policy.decide(["over", "secret", STATES[1], "secret"], steps, raw=raw)
         assert "secret" not in str(e.value)
     with pytest.raises(CardError, match="steps count from 0 to 1"):
-        refuse_steps(np.array([0, 2]), file.labels["horizon"] - 1)
-    old = replace(file, labels={k: v for k, v in file.labels.items() if k != "state_column"})
+        policy.act(STATES[0], 2)
+    labels = json.loads((run / "policy.json").read_text())
+    del labels["state_column"]
+    (run / "policy.json").write_text(json.dumps(labels))
+    (run / "certificate.json").write_text('{"dataset": "tiny", "sha256": {}}')
     with pytest.raises(CardError, match="run` its recipe again"):
-        state_indices(old, ["x"], raw=True)
+        policy_of(run).act("x", 0, raw=True)
 
 
 def test_a_damaged_folder_is_a_line_and_not_a_traceback(run):
     (run / "policy.json").write_text("{")
+    (run / "certificate.json").write_text('{"dataset": "tiny", "sha256": {}}')
     with pytest.raises(CardError, match="cannot be read"):
-        read_stored(run)
+        policy_of(run)
 
 
 @pytest.mark.slow
@@ -290,25 +253,20 @@ def test_a_batch_is_one_decision_a_line_in_order(tmp_path, run, text):
 @pytest.mark.parametrize(
     "text", ["", "step,x\n1,2\n", "step,state\n1.5,x\n", "state,step\nx,\n", "{not json\n", '{"state":"x"}\n', "a\xff"]
 )
-def test_a_batch_that_cannot_be_read_is_refused_without_its_values(text):
-    from pipeline.logs.decode import read_queries
-
-    with pytest.raises(CardError, match="ask: ") as e:
-        read_queries(text.encode("latin-1"), "ask")
-    assert "1.5" not in str(e.value)
+def test_a_batch_that_cannot_be_read_is_refused_without_its_values(tmp_path, run, text):
+    (tmp_path / "ask").write_bytes(text.encode("latin-1"))
+    r = reticent("policy", "act", "some", "--batch", "ask", cwd=tmp_path)
+    assert r.returncode == 2 and "ask: " in r.stderr and "1.5" not in r.stderr
 
 
-def test_people_read_a_state_a_line_and_for_whom_nothing_changes():
+def test_people_read_a_state_a_line_and_for_whom_nothing_changes(tmp_path):
     p = np.zeros((3, 12, 2))
     p[:, 0, 0], p[0, 1, 1], p[1:, 1, 0] = 1, 1, 1
-    abstains = ~p.any(-1)
-    abstains[2, 1] = True
-    tied = np.zeros_like(abstains)
-    tied[:, 0] = True
-    states = [f"s{i}" for i in range(12)]
-    cells = shown_cells(Policy(p, abstains), states, ["go", "stay"], tied)
+    p[2, 1] = 0
+    made = card(horizon=3, actions=["go", "stay"], labels=[f"s{i}" for i in range(12)])
+    policy = policy_of(lay_out(tmp_path / "home" / "runs" / "r", made, p, tied=[[t, 0] for t in range(3)]))
+    cells, lines = policy.to_polars().to_dicts(), repr(policy).splitlines()
     assert len(cells) == 36 and cells[1]["action"] == "stay" and cells[2]["action"] is None
-    lines = shown_lines(cells, 12)
     assert lines[1].split() == ["0", "to", "2", "s0", "go", "(tie:", "others", "are", "as", "good)"]
     assert [line.split()[:3] for line in lines[2:5]] == [["0", "s1", "stay"], ["1", "s1", "go"], ["2", "s1", "–"]]
     assert lines[5] == "elsewhere, in 10 of 12 states, keep current practice: s2, s3, s4, s5, s6, s7, s8, s9 and 2 more"

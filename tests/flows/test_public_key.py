@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.chain import Entry, chain_problem, entry_hash, read_export
-from pipeline.ledger.publication import operator_key
-from tests.flows.office import made, office, reticent
+from tests.flows.office import chained, exported, made, office, reticent
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 from tests.jobs import home_at, register_job
 
 __all__ = ["made", "office"]
-
-
-def exported(root: Path, to: Path) -> list[Entry]:
-    reticent(root, "ledger", "export", to)
-    return read_export(to)
-
-
-def write(entries: list[Entry], to: Path) -> Path:
-    """The export of a chain that is whole, whatever is in it."""
-    told: list[Entry] = []
-    for e in entries:
-        last = told[-1].hash if told else "0" * 64
-        seq = len(told) + 1
-        told.append(Entry(seq, e.lineage, e.kind, e.at, e.body, last, entry_hash(seq, *vars_of(e), last)))
-    assert chain_problem(told) is None
-    to.write_text(json.dumps({"schema_version": 1, "entries": [asdict(e) for e in told]}))
-    return to
-
-
-def vars_of(e: Entry) -> tuple:
-    return e.lineage, e.kind, e.at, e.body
 
 
 def verify(root: Path, file: Path, key: str, *more: object) -> tuple[int, dict]:
@@ -45,13 +21,13 @@ def verify(root: Path, file: Path, key: str, *more: object) -> tuple[int, dict]:
 
 @pytest.fixture
 def key(office) -> str:
-    return operator_key(office[0] / "home" / "store").public
+    return reticent(office[0], "ledger", "head")[1]["key"]
 
 
 def test_a_ledger_without_one_signature_is_vouched_for_by_nobody(office, key, tmp_path):
     root, _ = office
-    stripped = [e for e in exported(root, tmp_path / "all.json") if e.kind != "PUBLISH"]
-    code, found = verify(root, write(stripped, tmp_path / "stripped.json"), key)
+    stripped = [e for e in exported(root, tmp_path / "all.json") if e["kind"] != "PUBLISH"]
+    code, found = verify(root, chained(stripped, tmp_path / "stripped.json"), key)
     assert code == 4 and "no entry is signed by a key that was given" in found["problem"]
     assert "vouched" not in found
 
@@ -73,10 +49,10 @@ def test_entries_behind_the_last_signature_are_counted_and_said(office, key, tmp
     root, _ = office
     entries = exported(root, tmp_path / "all.json")
     whole = verify(root, tmp_path / "all.json", key)[1]
-    assert entries[-1].kind == "PUBLISH" and (whole["vouched"], whole["unsigned"]) == (len(entries), 0)
-    tail = Entry(0, "shop", "RETRY", entries[-1].at, {}, "", "")
+    assert entries[-1]["kind"] == "PUBLISH" and (whole["vouched"], whole["unsigned"]) == (len(entries), 0)
+    tail = {**entries[-1], "kind": "RETRY", "body": {}}
     for behind, words in ((1, "1 entry behind it is not signed"), (2, "2 entries behind it are not signed")):
-        file = write([*entries, *[tail] * behind], tmp_path / f"{behind}.json")
+        file = chained([*entries, *[tail] * behind], tmp_path / f"{behind}.json")
         code, found = verify(root, file, key)
         assert code == 0 and (found["vouched"], found["unsigned"]) == (len(entries), behind)
         done = invoke("--home", root / "home", "ledger", "verify", "--ledger", file, "--public-key", key)
@@ -101,10 +77,11 @@ def test_only_the_head_that_is_signed_counts(office, key, tmp_path):
     root, _ = office
     _, head = reticent(root, "ledger", "head")
     entries = exported(root, tmp_path / "all.json")
-    stripped = read_export(write([e for e in entries if e.kind != "PUBLISH"], tmp_path / "stripped.json"))
-    both = {**head, "note": f"{stripped[-1].seq}:{stripped[-1].hash}"}
+    file = chained([e for e in entries if e["kind"] != "PUBLISH"], tmp_path / "stripped.json")
+    last = json.loads(file.read_text())["entries"][-1]
+    both = {**head, "note": f"{last['seq']}:{last['hash']}"}
     (tmp_path / "head.json").write_text(json.dumps(both))
-    code, found = verify(root, tmp_path / "stripped.json", key, "--head", tmp_path / "head.json")
+    code, found = verify(root, file, key, "--head", tmp_path / "head.json")
     assert code == 4 and f"lacks entry {head['seq']}" in found["problem"]
 
 

@@ -7,10 +7,8 @@ import shutil
 import pytest
 
 import flows.jobs.run as reading
-from flows.jobs.intake import inspect_job
-from flows.jobs.run import run_recipe
 from tests.flows.shop import lay_out
-from tests.jobs import home_at, ingest_job, register_job
+from tests.jobs import home_at, ingest_job, inspect_job, register_job, run_job
 
 
 @pytest.fixture(scope="module")
@@ -19,89 +17,64 @@ def made(tmp_path_factory):
     folder, home = lay_out(root / "shop"), home_at(root / "home")
     register_job(str(folder), home)
     ingest_job(str(folder), home)
-    return root, run_recipe(str(folder / "private.toml"), home)
+    return root, run_job(str(folder / "private.toml"), home)
 
 
 @pytest.fixture
-def replay(made, tmp_path, monkeypatch):
-    """A copy of the home, and a replay that tells whether the run was written again."""
-    root, first = made
-    shutil.copytree(root, tmp_path / "office")
-    wrote: list[str] = []
-    publish = reading.publish_run
-    monkeypatch.setattr(reading, "publish_run", lambda *a: wrote.append("again") or publish(*a))
+def office(made, tmp_path):
+    """A copy of all of it: the shop's folder, the home, and the run's folder."""
+    shutil.copytree(made[0], tmp_path / "office")
+    home = home_at(tmp_path / "office" / "home")
+    return tmp_path / "office" / "shop", home, home.runs / made[1]["run"]
 
-    def again(change=lambda folder, home: None):
-        folder, home = tmp_path / "office" / "shop", home_at(tmp_path / "office" / "home")
-        change(folder, home)
-        ran = run_recipe(str(folder / "private.toml"), home)
-        assert ran.replayed and ran.run == first.run
-        return bool(wrote), ran
 
-    return first, again
+def again(office, made) -> bool:
+    """Whether a replay writes the run again: then its folder is another one."""
+    folder, home, run = office
+    before = run.stat().st_ino if run.exists() else None
+    ran = run_job(str(folder / "private.toml"), home)
+    assert ran["replayed"] and ran["run"] == made[1]["run"]
+    return run.stat().st_ino != before
 
 
 def contents(folder):
     return {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
-def test_an_untouched_run_is_read_back_and_says_the_same(replay):
-    first, again = replay
-    written, ran = again()
-    assert not written
-    differ = {"folder", "report", "replayed"}
-    assert ran.model_dump(exclude=differ) == first.model_dump(exclude=differ)
+def test_an_untouched_run_is_read_back_and_says_the_same(office, made):
+    assert not again(office, made)
+    said = run_job(str(office[0] / "private.toml"), office[1])
+    assert {key for key in said if said[key] != made[1][key]} == {"folder", "report", "replayed"}
 
 
 @pytest.mark.parametrize("file", ["report.html", "report.json", "policy.parquet", "certificate.json", "release.json"])
-def test_a_changed_file_is_written_anew(replay, file):
-    first, again = replay
-    places = []
-
-    def change(_folder, home):
-        places.append((home.runs / first.run, contents(home.runs / first.run)))
-        (home.runs / first.run / file).write_bytes(b"changed")
-
-    written, _ = again(change)
-    [(place, before)] = places
-    assert written and contents(place) == before
+def test_a_changed_file_is_written_anew(office, made, file):
+    before = contents(office[2])
+    (office[2] / file).write_bytes(b"changed")
+    assert again(office, made) and contents(office[2]) == before
 
 
-def test_a_missing_folder_and_a_strange_file_are_mended(replay):
-    first, again = replay
-    written, _ = again(lambda _, home: shutil.rmtree(home.runs / first.run))
-    assert written
-    written, _ = again(lambda _, home: (home.runs / first.run / "strange.txt").write_text("x"))
-    assert written
+def remark(folder, *_):
+    file = folder / "private.toml"
+    file.write_text(file.read_text() + "# why\n")
 
 
-def test_another_program_writes_again(replay, monkeypatch):
-    _, again = replay
+CHANGES = {
+    "a missing folder": lambda _, __, run: shutil.rmtree(run),
+    "a strange file": lambda _, __, run: (run / "strange.txt").write_text("x"),
+    "another remark in the recipe": remark,
+    "a measured containment beside the card": lambda folder, *_: (folder / "containment.csv").write_text("world\n"),
+    "a look at the data": lambda folder, home, _: inspect_job(str(folder), home),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_is_not_as_it_was_is_mended_copied_or_told(office, made, what):
+    CHANGES[what](*office)
+    assert again(office, made)
+
+
+def test_another_program_writes_again(office, made, monkeypatch):
     now = reading.maker()
     monkeypatch.setattr(reading, "maker", lambda: {**now, "source": "another"})
-    assert again()[0]
-
-
-def test_another_remark_in_the_recipe_is_copied(replay):
-    first, again = replay
-
-    def remark(folder, _home):
-        file = folder / "private.toml"
-        file.write_text(file.read_text() + "# why\n")
-
-    written, ran = again(remark)
-    assert written and ran.run == first.run
-
-
-def test_a_measured_containment_beside_the_card_is_told(replay):
-    _, again = replay
-    assert again(lambda folder, _: (folder / "containment.csv").write_text("world\n"))[0]
-
-
-def test_a_look_at_the_data_is_told(replay):
-    _, again = replay
-
-    def look(folder, home):
-        inspect_job(str(folder), home)
-
-    assert again(look)[0]
+    assert again(office, made)

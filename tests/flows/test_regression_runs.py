@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from flows.config.home import Work
-from pipeline.ledger.verify import verify_run
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from reticent import BudgetError, CardError
 from tests.flows.conftest import FAMILIES, LINEAR
 from tests.flows.same_key import same_key
 from tests.flows.test_side_outputs import RECORDS, Clock, published, reticent, rows
-from tests.jobs import home_at, ingest_job, ledger_in, plan_job, proof_of, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, plan_job, proof_of, register_job, run_job, wrong_of
 from tests.learners import lq_shop
 
 Edits = dict[str, tuple[str, Callable[[Any], Any], str]]
@@ -88,12 +86,13 @@ OWN_EDITS: dict[str, Edits] = {
 )
 def test_every_edit_of_a_run_is_caught(ran, tmp_path, what):
     family = "linear" if ran.family is LINEAR else "plant"
-    folder = shutil.copytree(ran.folder(ran.family.runs[0]), tmp_path / "run")
+    honest = ran.folder(ran.family.runs[0])
+    folder = shutil.copytree(honest, tmp_path / honest.name)
     file, change, named = (EDITS | OWN_EDITS[family])[what]
     facts = json.loads((folder / file).read_text())
     change(facts)
     (folder / file).write_text(json.dumps(facts))
-    wrong = [c for c in verify_run(folder, ran.ledger.entries()) if c.ok is False]
+    wrong = wrong_of(folder, ran.home.root)
     assert any(named in c.what for c in wrong) and all(c.found for c in wrong), wrong
 
 
@@ -149,7 +148,7 @@ def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(peop
         m.setattr("pipeline.ledger.ledger.Ledger.commit", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run_job(recipe, home)
-    assert run_job(recipe, home, Work(say=lines.append))["replayed"]
+    assert run_job(recipe, home, say=lines.append)["replayed"]
     assert any("recovered after a crash: committed" in line for line in lines) and spent(family, shop) <= 1
 
 

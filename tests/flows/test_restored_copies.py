@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 from flows.jobs.registration import refuse_forgotten_runs
-from pipeline.declaration.toml import exit_code
 from pipeline.ledger.ledger import open_ledger
 from reticent import BudgetError, Store
 from tests.flows.nights import Shop, customers
@@ -33,9 +32,8 @@ def shop(tmp_path, monkeypatch):
 def test_a_ledger_that_lacks_the_entry_of_a_run_is_refused_before_anything_is_read(shop):
     before = shop.ledger.entries()
     for job in (run_job, nightly_job):
-        with pytest.raises(BudgetError, match=r"lacks entry 9, of which run night-\w+ was made") as refused:
+        with pytest.raises(BudgetError, match=r"lacks entry 9, of which run night-\w+ was made"):
             job(shop.recipe, shop.home)
-        assert exit_code(refused.value) == 4
     assert shop.ledger.entries() == before
     found = Store(shop.home.root).ledger(shop.folder).verify()
     assert not found["ok"] and "lacks entry 9" in found["problem"]
@@ -46,9 +44,8 @@ def test_a_published_release_is_never_replaced_by_another_draw_of_it(shop):
     # without its certificate a run is no witness
     (night / "certificate.json").unlink()
     kept = {p.name: p.read_bytes() for p in night.iterdir()}
-    with pytest.raises(BudgetError, match="holds another release than entry 9 committed") as refused:
+    with pytest.raises(BudgetError, match="holds another release than entry 9 committed"):
         shop.night(2, customers(60, 60))
-    assert exit_code(refused.value) == 4
     assert {p.name: p.read_bytes() for p in night.iterdir()} == kept
     # out of the way, the draw that was paid for is published
     night.rename(shop.folder / "aside")

@@ -4,33 +4,12 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 from flows.jobs.promotion import Alias
-from pipeline.facts.promise import declared
-from pipeline.files import json_text
-from pipeline.learners.decisions import decision_files
-from pipeline.mdp.policy import Policy
+from tests.flows.made_runs import publish
 from tests.flows.shop import lay_out
-from tests.flows.test_policy_verbs import card
 from tests.flows.verb import reticent
-from tests.reports.sample import sample_facts
-
-
-def publish(runs, name: str, action: int, lower: float):
-    """A run's folder as far as these verbs look."""
-    made = card()
-    p = np.zeros((2, len(made.domain.live_states), 4))
-    p[..., 0] = 1
-    p[1, 0] = np.eye(4)[action]
-    folder = runs / name
-    folder.mkdir(parents=True)
-    decision_files(made, Policy(p, np.zeros(p.shape[:2], dtype=bool))).write(folder)
-    facts = sample_facts(value={"lower": lower, "upper": 2.0}, policy={"tied": []})
-    told = {"run": name, "dataset": declared(made, 1).model_dump(), "ledger": None}
-    (folder / "report.json").write_text(json_text(facts | told), encoding="utf-8")
-    return folder
 
 
 @pytest.fixture

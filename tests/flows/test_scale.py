@@ -11,38 +11,39 @@ import polars as pl
 import pytest
 
 import flows.terminal.screen as pacing
-from flows.config.home import Home, choose_resources, size_of
-from flows.jobs.intake import ingest_job
 from flows.terminal.screen import Speed, duration, progress_lines
 from pipeline.logs import spills
-from pipeline.logs.elsewhere import OnDask
 from pipeline.logs.sources import Sources
-from pipeline.logs.summing import DEFAULT_MEMORY, Resources
-from reticent import CardError, Store
+from reticent import CardError, Store, run
 from tests.flows.shop import lay_out
 from tests.flows.test_side_outputs import reticent
-from tests.jobs import run_job
 from tests.logs.conftest import make_card
 
 
-def test_sizes_and_durations_are_read_and_said_as_they_are_written() -> None:
+def resources(**asked: str) -> tuple[int, str | None]:
+    """Bytes and scheduler of a store."""
+    found = Store(**asked).home.resources
+    return found.memory, getattr(found.elsewhere, "address", None)
+
+
+def test_sizes_are_read_and_durations_said_as_they_are_written() -> None:
     sizes = (("1073741824", 1 << 30), ("1.5 GiB", 3 << 29), ("800MB", 800_000_000), ("2gib", 2 << 30))
-    assert [size_of(text) for text, _ in sizes] == [size for _, size in sizes]
-    for text in ("much", "1 parsec", "-1GiB", "500MiB", "", "nanGB"):
+    assert [resources(memory=text)[0] for text, _ in sizes] == [size for _, size in sizes]
+    for text in ("much", "1 parsec", "-1GiB", "500MiB", "nanGB"):
         with pytest.raises(CardError, match="--memory"):
-            size_of(text)
+            resources(memory=text)
     times = ((0, "0 s"), (89, "89 s"), (600, "10 min"), (7500, "2 h 05 min"), (86_400, "24 h 00 min"))
     assert [duration(seconds) for seconds, _ in times] == [text for _, text in times]
 
 
 def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_resources() == Resources(DEFAULT_MEMORY)
+    assert resources() == (2 << 30, None)
     monkeypatch.setenv("RETICENT_MEMORY", "3GiB")
     monkeypatch.setenv("RETICENT_DASK", "tcp://a:1")
-    assert choose_resources() == Resources(3 << 30, OnDask("tcp://a:1"))
-    assert choose_resources("2GiB", "tls://b:2") == Resources(2 << 30, OnDask("tls://b:2"))
+    assert resources() == (3 << 30, "tcp://a:1")
+    assert resources(memory="2GiB", dask="tls://b:2") == (2 << 30, "tls://b:2")
     with pytest.raises(CardError, match="address of a scheduler"):
-        choose_resources(dask="somewhere")
+        resources(dask="somewhere")
 
 
 def test_the_command_line_takes_both(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -53,14 +54,12 @@ def test_the_command_line_takes_both(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert reticent(tmp_path, "--memory", "2GiB", "ingest", shop) == 0
 
 
-def home_and_folder(root: Path, memory: int) -> Path:
-    shop, home = lay_out(root / "shop"), Home(root / "home", resources=Resources(memory, progress=lambda *_: None))
-    ingest_job(str(shop), home)
-    return Path(run_job(str(shop / "exact.toml"), home)["folder"])
-
-
 def test_no_published_file_knows_of_either(tmp_path: Path) -> None:
-    folders = [home_and_folder(tmp_path / str(memory), memory) for memory in (1 << 30, 3 << 30)]
+    folders = list[Path]()
+    for memory in ("1GiB", "3GiB"):
+        shop, store = lay_out(tmp_path / memory / "shop"), Store(tmp_path / memory / "home", memory=memory)
+        store.ingest(shop)
+        folders.append(run(shop / "exact.toml", store=store).folder)
     names = [sorted(p.name for p in folder.iterdir()) for folder in folders]
     assert names[0] == names[1]
     for name in names[0]:
@@ -108,11 +107,6 @@ def test_what_was_done_before_is_no_speed_and_a_second_pass_begins_anew() -> Non
     assert pace.update(0, 6_000_000) and pace.rate is None
 
 
-def test_a_store_gives_jobs_what_was_asked(tmp_path: Path) -> None:
-    home = Store(tmp_path / "home", memory="2GiB", dask="tcp://a:1").home
-    assert home.resources.memory == 2 << 30 and home.resources.elsewhere == OnDask("tcp://a:1")
-
-
 def likely(rows: int, memory: int) -> int:
     card = make_card(Path(), ["log.csv"])
     return spills.likely_partitions(card, Sources((), {}, {}, None, rows), memory)
@@ -140,7 +134,7 @@ def test_as_many_partitions_as_files_may_be_open(monkeypatch: pytest.MonkeyPatch
 def test_ingest_cuts_as_memory_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spills, "ROWS_PER_PARTITION", 50)
     shop = lay_out(tmp_path / "shop")
-    made = ingest_job(str(shop), Home(tmp_path / "home"))
+    made = Store(tmp_path / "home").ingest(shop)
     assert made["partitions"] > 5
     parts = sorted((tmp_path / "home" / "store" / "shop" / "snapshot-0001").glob("part-*.parquet"))
     assert sum(len(pl.read_parquet(p)) for p in parts) == made["rows"]

@@ -150,7 +150,7 @@ def check_an_old_edition(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         older(then)
         shop.on(1)
         shop.deliver(spelt(customers(0, 30), "floats") + spelt(customers(0, 30), "integers"))
-    assert latest(shop.home.store, "shop").users == 60
+    assert shop.newest.users == 60
     shop.append(1)
     assert counted(shop) == [30]
 
@@ -189,7 +189,7 @@ def test_the_twin_whose_snapshots_hold_ids_as_they_were_delivered_is_caught(tmp_
 
 
 def people_of(shop: Shop) -> pl.DataFrame:
-    parts = latest(shop.home.store, "shop").part_files
+    parts = shop.newest.part_files
     return pl.concat([pl.read_parquet(p) for p in parts]).with_columns(pl.col("user_id").cast(pl.String))
 
 
@@ -220,7 +220,7 @@ def test_an_old_lineage_of_texts_is_ingested_and_run_from_integers(tmp_path, mon
     store = reticent.Store(shop.home.root)
     monkeypatch.setattr(ingest, "likely_partitions", lambda *args: 7)
     ingested = store.ingest(shop.folder, delivery(0, 400))
-    kinds = {pl.read_parquet_schema(p)["user_id"] for p in latest(shop.home.store, "shop").part_files}
+    kinds = {pl.read_parquet_schema(p)["user_id"] for p in shop.newest.part_files}
     assert kinds == {pl.Int64(), pl.String()}
     assert ingested["users"] == 400 and ingested["report"]["people_lost"] == 0
     run = reticent.run(shop.folder / "private.toml", store=store)

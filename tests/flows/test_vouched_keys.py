@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reticent import BudgetError, CardError
-from tests.flows.office import edit, flip_policy, kinds_of, made, office, reticent
+from tests.flows.office import chained, edit, exported, flip_policy, kinds_of, made, office, reticent
 from tests.jobs import home_at, ledger_in, register_job, run_job
 
 __all__ = ["made", "office"]
@@ -30,9 +30,13 @@ def test_the_key_is_the_operators_alone(office):
     root, _ = office
     file = root / "home" / "store" / ".operator-key.pem"
     assert file.stat().st_mode & 0o777 == 0o600
-    file.chmod(0o644)
-    with pytest.raises(BudgetError, match="chmod 600"):
-        register_job(str(root / "people"), home_at(root / "home"))
+    public = register_job(str(root / "people"), home_at(root / "home"))["public_key"]
+    for right in (0o040, 0o020, 0o010, 0o004, 0o002, 0o001):
+        file.chmod(0o600 | right)
+        with pytest.raises(BudgetError, match=r"others may read.*chmod 600"):
+            register_job(str(root / "people"), home_at(root / "home"))
+    file.chmod(0o600)
+    assert register_job(str(root / "people"), home_at(root / "home"))["public_key"] == public
 
 
 def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path):
@@ -49,19 +53,17 @@ def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path
     assert reticent(root, "ledger", "verify")[0] == 0
 
 
-def test_an_entry_signed_by_nobody_the_ledger_knows_is_damage(office):
-    from pipeline.ledger.publication import operator_key, signatures_problem
-
+def test_an_entry_signed_by_nobody_the_ledger_knows_is_damage(office, tmp_path):
     root, _run = office
-    entries = ledger_in(root / "people").entries()
-    assert signatures_problem(entries) is None
-    assert "another key" in (signatures_problem([e for e in entries if e.kind != "KEY"]) or "")
-    key = operator_key(root / "home" / "store")
-    assert signatures_problem(entries, frozenset([key.public])) is None
-    from dataclasses import replace
-
-    edited = [replace(e, body={**e.body, "run": "another"}) if e.kind == "PUBLISH" else e for e in entries]
-    assert "signature is wrong" in (signatures_problem(edited) or "")
+    entries = exported(root, tmp_path / "all.json")
+    edited = [e | ({"body": e["body"] | {"run": "another"}} if e["kind"] == "PUBLISH" else {}) for e in entries]
+    for told, problem in (
+        (entries, None),
+        ([e for e in entries if e["kind"] != "KEY"], "another key"),
+        (edited, "signature is wrong"),
+    ):
+        _, found = reticent(root, "ledger", "verify", "--ledger", chained(told, tmp_path / "told.json"), card=False)
+        assert found["problem"] is None if problem is None else problem in found["problem"]
 
 
 def test_without_a_ledger_nothing_is_promoted_or_exported(office, tmp_path):

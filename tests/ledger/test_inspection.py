@@ -6,16 +6,14 @@ import pytest
 
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.certificate import Route, assumptions
-from pipeline.ledger.ledger import open_ledger
 
 CHANGED = "the card was changed after somebody had looked at the data"
 
 
 @pytest.fixture
-def book(tmp_path, make_card):
-    book = open_ledger(tmp_path / "ledger.db", create=True)
-    book.register(make_card())
-    return book
+def book(alone, make_card):
+    alone.register(make_card())
+    return alone
 
 
 def domain(**changes):

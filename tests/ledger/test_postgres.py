@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.ledger.ledger import open_ledger
 from reticent import BudgetError, CardError
 from tests.ledger.conftest import Place
 from tests.ledger.postgres import USER
@@ -18,7 +17,7 @@ DOWN = "postgresql+psycopg://keeper:s3cret@127.0.0.1:1/books?password=s3cret"
 def test_a_server_that_is_down_is_a_refusal_without_the_password():
     for create in (False, True):
         with pytest.raises(BudgetError, match="does not answer") as refused:
-            open_ledger(DOWN, create=create)
+            Place(DOWN, None).open(create=create)
         assert "s3cret" not in str(refused.value) and "127.0.0.1" in str(refused.value)
         assert refused.value.__cause__ is None and refused.value.__suppress_context__
 
@@ -26,19 +25,19 @@ def test_a_server_that_is_down_is_a_refusal_without_the_password():
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_the_short_names_mean_the_same_driver(scheme):
     with pytest.raises(BudgetError, match=r"psycopg://keeper:\*\*\*@127"):
-        open_ledger(DOWN.replace("postgresql+psycopg", scheme), create=False)
+        Place(DOWN.replace("postgresql+psycopg", scheme), None).open()
 
 
 def test_a_missing_driver_is_the_operators_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(CardError, match=r"pip install 'reticent\[postgres\]'"):
-        open_ledger(DOWN, create=False)
+        Place(DOWN, None).open()
 
 
 @pytest.mark.parametrize("url", ["mysql://keeper:s3cret@host/books", "postgresql+psycopg://keeper:s3cret@host:port/b"])
 def test_a_url_that_names_no_ledger_is_the_operators_to_mend_and_not_repeated(url):
     with pytest.raises(CardError, match=r"budget\.ledger") as refused:
-        open_ledger(url, create=False)
+        Place(url, None).open()
     assert "s3cret" not in str(refused.value)
 
 
@@ -71,7 +70,7 @@ def test_a_database_without_a_ledger_is_refused_and_a_missing_database_too(books
     with pytest.raises(BudgetError, match="holds no ledger"):
         books.open()
     with pytest.raises(BudgetError, match="does not answer"):
-        open_ledger(books.server.url("nowhere"), create=True)
+        Place(books.server.url("nowhere"), None).open(create=True)
 
 
 @pytest.mark.service
@@ -89,9 +88,9 @@ def test_a_role_that_may_only_append_can_keep_the_ledger_and_one_that_may_only_r
         "grant select, insert on entries to keeper; grant select, insert, delete, update on head, leases to keeper"
     )
     books.execute("grant select on entries, head, leases to reader")
-    keeper = open_ledger(books.where.replace(f"{USER}@", "keeper@"), create=False)
+    keeper = Place(books.where.replace(f"{USER}@", "keeper@"), None).open()
     assert keeper.intent("tiny", "k", Fraction(1), {}).seq == 2
-    reader = open_ledger(books.where.replace(f"{USER}@", "reader@"), create=False)
+    reader = Place(books.where.replace(f"{USER}@", "reader@"), None).open()
     assert reader.account("tiny").spent == 1
     with pytest.raises(BudgetError, match="may not write"):
         reader.intent("tiny", "l", Fraction(1), {})

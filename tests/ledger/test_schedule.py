@@ -8,9 +8,8 @@ from fractions import Fraction
 import pytest
 from pydantic import ValidationError
 
-import pipeline.ledger.ledger as module
-from pipeline.ledger.ledger import open_ledger
 from reticent import BudgetError, CardError
+from tests.flows.nights import stop_clock
 
 SCHEDULE = {"rho": 2.0, "schedule": {"rho_month": 0.5, "rho_year": 0.8}}
 
@@ -18,17 +17,16 @@ SCHEDULE = {"rho": 2.0, "schedule": {"rho_month": 0.5, "rho_year": 0.8}}
 @pytest.fixture
 def at(monkeypatch):
     def move(text):
-        monkeypatch.setattr(module, "now", lambda: datetime.fromisoformat(text).replace(tzinfo=UTC))
+        stop_clock(monkeypatch, datetime.fromisoformat(text).replace(tzinfo=UTC))
 
     move("2026-01-31T23:00:00")
     return move
 
 
 @pytest.fixture
-def book(tmp_path, make_card, at):
-    found = open_ledger(tmp_path / "ledger.db", create=True)
-    found.register(make_card(budget=SCHEDULE))
-    return found
+def book(alone, make_card, at):
+    alone.register(make_card(budget=SCHEDULE))
+    return alone
 
 
 def charge(book, key, rho):
@@ -62,64 +60,40 @@ def test_a_clock_that_was_set_back_frees_nothing(book, at):
         charge(book, "b", "1/10")
 
 
-def test_a_charge_of_a_clock_that_was_set_back_counts_when_the_clock_is_right_again(book, at):
-    charge(book, "a", "1/10")
-    at("1970-01-01T00:00:00")
-    charge(book, "b", "4/10")
-    at("2026-01-31T23:30:00")
-    with pytest.raises(BudgetError, match=r"left 0 of .* this month"):
-        charge(book, "c", "1/10")
-    at("2026-02-01T00:00:00")
-    assert book.left("tiny").facts() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.3)}
+# what a clock says and what is charged then, or what is left then of a month (0.5) or a year (0.8)
+CLOCKS = {
+    "set back, and right again": [
+        ("2026-01-31", "1/10"), ("1970-01-01", "4/10"),
+        ("2026-01-31", ("month", 0.0)), ("2026-02-01", ("year", 0.3)),
+    ],
+    # a date comes true for all charges since, and for one period; which clock was wrong no entry tells
+    "ahead": [
+        ("2027-01-05", "1/10"), ("2026-02-01", "1/10"), ("2026-12-31", ("month", 0.5)),
+        ("2027-01-06", ("month", 0.3)), ("2027-02-01", ("month", 0.5)), ("2028-01-01", ("month", 0.5)),
+    ],
+    # one jump costs one month and not all of them; never less than nothing is left, and what is free is not refused
+    "in 2200 once": [
+        ("2026-01-31", "48/100"), ("2200-01-01", "3/10"), ("2026-01-31", ("month", 0.0)), ("2026-01-31", "0"),
+        ("2026-02-01", ("year", 0.02)), ("2027-02-01", ("month", 0.5)),
+    ],
+    "ahead until something is written after it": [
+        ("2200-01-01", "1/2"), ("2026-01-31", ("month", 0.0)), ("2026-02-01", ("month", 0.0)),
+    ],
+    "ahead and then behind": [
+        ("2026-01-31", "1/10"), ("2200-01-01", "4/10"), ("1970-01-01", ("month", 0.0)), ("2026-01-31", ("month", 0.0)),
+    ],
+}  # fmt: skip
 
 
-def test_a_date_of_a_clock_that_ran_ahead_comes_true_for_all_charges_since_and_for_one_period(book, at):
-    at("2027-01-05T00:00:00")
-    charge(book, "a", "1/10")
-    at("2026-02-01T00:00:00")
-    charge(book, "b", "1/10")
-    at("2026-12-31T00:00:00")
-    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
-    at("2027-01-06T00:00:00")
-    # which clock was wrong no entry tells: rather too little than too much
-    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": pytest.approx(0.3)}
-    at("2027-02-01T00:00:00")
-    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
-    at("2028-01-01T00:00:00")
-    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
-
-
-def test_one_jump_of_the_clock_to_2200_costs_one_month_and_not_all_of_them(book, at):
-    charge(book, "a", "48/100")
-    at("2200-01-01T00:00:00")
-    charge(book, "b", "3/10")
-    at("2026-01-31T23:30:00")
-    # nothing is left this month, and never less than nothing: what costs nothing is not refused
-    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.0}
-    charge(book, "free", "0")
-    at("2026-02-01T00:00:00")
-    assert book.left("tiny").facts() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.02)}
-    at("2027-02-01T00:00:00")
-    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
-
-
-def test_a_charge_of_a_clock_that_ran_ahead_counts_until_something_was_written_after_it(book, at):
-    at("2200-01-01T00:00:00")
-    charge(book, "b", "1/2")
-    at("2026-01-31T23:30:00")
-    assert book.left("tiny").rho == 0
-    at("2026-02-01T00:00:00")
-    assert book.left("tiny").rho == 0
-
-
-def test_a_clock_that_ran_ahead_and_then_behind_frees_nothing(book, at):
-    charge(book, "a", "1/10")
-    at("2200-01-01T00:00:00")
-    charge(book, "b", "4/10")
-    at("1970-01-01T00:00:00")
-    assert book.left("tiny").rho == 0
-    at("2026-01-31T23:30:00")
-    assert book.left("tiny").rho == 0
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_a_wrong_clock_frees_nothing_and_costs_one_period(book, at, clock):
+    for number, (day, then) in enumerate(CLOCKS[clock]):
+        at(f"{day}T23:30:00")
+        if isinstance(then, str):
+            charge(book, f"{number}", then)
+            continue
+        cap = {"month": 0.5, "year": 0.8}[then[0]]
+        assert book.left("tiny").facts() == {"of": then[0], "cap_rho": cap, "left_rho": pytest.approx(then[1])}
 
 
 def test_a_lowered_limit_leaves_nothing_rather_than_less(book, make_card):
@@ -138,10 +112,9 @@ def test_a_schedule_is_registered_and_changes_by_amendment_alone(book, make_card
     assert book.left("tiny").limit == "month"
 
 
-def test_a_lineage_without_a_schedule_is_registered_in_the_old_words(tmp_path, make_card):
-    book = open_ledger(tmp_path / "plain.db", create=True)
-    assert "schedule" not in book.register(make_card()).body
-    assert book.left("tiny").facts() == {"of": "lifetime", "cap_rho": 10.0, "left_rho": 10.0}
+def test_a_lineage_without_a_schedule_is_registered_in_the_old_words(alone, make_card):
+    assert "schedule" not in alone.register(make_card()).body
+    assert alone.left("tiny").facts() == {"of": "lifetime", "cap_rho": 10.0, "left_rho": 10.0}
 
 
 def test_an_empty_schedule_is_no_schedule(make_card):

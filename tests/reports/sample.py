@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import numpy as np
 
-from pipeline.facts.learnt import Decisions
+from pipeline.facts.learnt import Decisions, Gains
 from pipeline.facts.report import Report
+from reports.run.run_page import render_html, render_markdown
 
 _CONSTANTS = {
     "preset": "practical",
@@ -177,9 +179,14 @@ def sample_facts(**changes: dict[str, Any] | None) -> dict[str, Any]:
     return facts
 
 
+def report_of(facts: dict[str, Any]) -> Report:
+    """The model that pages are drawn from."""
+    return Report.model_validate(facts)
+
+
 def sample_report(**changes: dict[str, Any] | None) -> Report:
-    """The same as the model that pages are drawn from."""
-    return Report.model_validate(sample_facts(**changes))
+    """The same as that model."""
+    return report_of(sample_facts(**changes))
 
 
 def sample_view(
@@ -205,3 +212,30 @@ def sample_view(
         evidence=evidence,
         practice=practice,
     )
+
+
+def gains_view(observation: list[str], action: list[str], gains: Any) -> Gains:
+    """A linear controller; ``gains``: ``(H, actions, observations)``."""
+    return Gains(observation, action, np.asarray(gains, dtype=np.float64))
+
+
+def drawn(report: Report, view: Any = None) -> tuple[str, str]:
+    """Page and Markdown, as a run publishes them; ``view``: of its policy, None: the sample's."""
+    return render_html(report, view or sample_view()), render_markdown(report, view or sample_view())
+
+
+def in_words(report: Report, view: Any = None) -> str:
+    """Markdown without its escapes."""
+    return render_markdown(report, view or sample_view()).replace("\\", "")
+
+
+def first_screen(report: Report, view: Any = None) -> str:
+    """The page before its contents."""
+    return drawn(report, view)[0].partition("<nav")[0]
+
+
+def card(report: Report, name: str, view: Any = None) -> tuple[str, str]:
+    """Answer and words of a card of the first screen."""
+    found = re.search(rf"\*\*{name}: (.*?)\.?\*\* ?(.*?)(?=\n\n\*\*|\n\n## |\n\n- Adopt)", in_words(report, view), re.S)
+    assert found is not None, name
+    return found[1], found[2].strip()

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from reports.run.run_page import render_html
 from tests.reports.browser import CHROMIUM, Tab, browser
 from tests.reports.contrast import CONTRAST
 from tests.reports.pages import HEBREW, LABELS, LONG, pages
-from tests.reports.sample import sample_report, sample_view
+from tests.reports.sample import drawn, sample_report, sample_view
 
 pytestmark = [
     pytest.mark.service,
@@ -207,7 +206,7 @@ def test_a_figure_cut_in_two_is_noticed(made, tab, tmp_path):
     states = [f"state {i}" for i in range(30)]
     made["narrow"] = tmp_path / "narrow.html"
     few = sample_view(3, states, scattered=True)
-    made["narrow"].write_text(render_html(sample_report(dataset={"live_states": states}), few))
+    made["narrow"].write_text(drawn(sample_report(dataset={"live_states": states}), few)[0])
     careless = edited(made, "narrow", tmp_path / "careless.html", "</head>", f"{tall}</head>")
     tab.open(careless)
     assert cut_figures(tab, tmp_path, 0)[1]

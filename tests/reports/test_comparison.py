@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.facts.answers import Comparison
-from pipeline.facts.report import Report
-from pipeline.mdp.policy import Policy
-from reports.run.comparison import TableSide, compare_runs, sentences
+from reticent import CardError, Store
+from tests.flows.made_runs import as_version_0_1, table_of
+from tests.flows.verb import reticent
 from tests.reports.sample import sample_facts
 
 
@@ -21,17 +20,32 @@ def facts() -> dict[str, Any]:
         guarantee={"rho": 1.0, "epsilon": 7.8, "sentence": "one"},
         ledger={"spent_rho": 1.0, "remaining_rho": 3.0, "cap_rho": 4.0},
         value={"lower": 0.25, "upper": 0.75},
+        policy={"tied": []},
     )
     # no dictionary shared with the constants of the bounds
     told["constants"]["policy"] = {"preset": "practical", "values": {"C1": 5.0}, "source": {}}
     return told | {"run": "old-1"}
 
 
-def compare(a: TableSide, b: TableSide) -> dict[str, Any]:
-    return compare_runs(a, b).model_dump()
+@pytest.fixture
+def compare(tmp_path):
+    """Two runs, as what ``compare-runs`` says of them: values and lines."""
+
+    def compared(a: dict[str, Any], b: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        runs = tmp_path / ".reticent" / "runs"
+        for name, told in (("old-1", a), ("new-2", b)):
+            folder = table_of(runs / name, told["report"], told["p"])
+            for cell in told.get("stand_ins", ()):
+                as_version_0_1(folder, *cell)
+        store = Store(tmp_path / ".reticent")
+        found = store.open("old-1").compare(store.open("new-2"))
+        return found.model_dump(), reticent("compare-runs", "old-1", "new-2", cwd=tmp_path).stdout.splitlines()
+
+    return compared
 
 
-def side(actions, abstains=((0, 0), (0, 0)), tied=((0, 0), (0, 0)), **changes) -> TableSide:
+def side(actions=((0, 0), (0, 0)), **changes: Any) -> dict[str, Any]:
+    """A run that takes these actions (None: what practice does), or with these probabilities."""
     told = facts()
     for dotted, value in changes.items():
         *path, last = dotted.split("__")
@@ -39,24 +53,19 @@ def side(actions, abstains=((0, 0), (0, 0)), tied=((0, 0), (0, 0)), **changes) -
         for key in path:
             inner = inner[key]
         inner[last] = {**inner[last], **value} if last == "value" else value
-    probabilities = np.eye(2)[np.array(actions)] if np.ndim(actions) == 2 else np.array(actions)
-    report = Report.model_validate(told)
-    policy = Policy(probabilities, np.array(abstains, dtype=bool))
-    return TableSide(report, report.dataset, policy, np.array(tied, dtype=bool))
+    p = [[np.zeros(2) if a is None else np.eye(2)[a] if isinstance(a, int) else a for a in row] for row in actions]
+    return {"report": told, "p": np.array(p)}
 
 
-def test_two_equal_runs_differ_in_nothing():
-    found = compare(side([[0, 1], [1, 0]]), side([[0, 1], [1, 0]], run="new-2", dataset__snapshot=2))
+def test_two_equal_runs_differ_in_nothing(compare):
+    found, _ = compare(side([[0, 1], [1, 0]]), side([[0, 1], [1, 0]], run="new-2", dataset__snapshot=2))
     assert found["cells"] == {"total": 4, "differ": 0, "share": 0.0, "of_ties": 0, "rows": []}
     assert found["settings"] == {} and found["snapshots"] == [1, 2] and found["value"]["lower_gain"] == 0
 
 
-def test_cells_differ_by_action_by_abstaining_and_by_probability_and_ties_are_told():
-    a = side([[0, 1], [1, 0]], abstains=[[0, 0], [1, 1]], tied=[[1, 0], [0, 0]])
-    mixed = np.eye(2)[np.array([[1, 1], [0, 0]])]
-    mixed[0, 1] = [0.25, 0.75]
-    b = side(mixed, abstains=[[0, 0], [1, 0]], run="new-2")
-    found = compare(a, b)["cells"]
+def test_cells_differ_by_action_by_abstaining_and_by_probability_and_ties_are_told(compare):
+    a = side([[0, 1], [None, None]], policy__tied=[[0, 0]])
+    found = compare(a, side([[1, [0.25, 0.75]], [None, 0]], run="new-2"))[0]["cells"]
     assert (found["differ"], found["share"], found["of_ties"]) == (3, 0.75, 1)
     assert [(r["step"], r["state"], r["distance"], r["tie"]) for r in found["rows"]] == [
         (0, "x", 1.0, True),
@@ -64,43 +73,42 @@ def test_cells_differ_by_action_by_abstaining_and_by_probability_and_ties_are_to
         (1, "y", 1.0, False),
     ]
     assert found["rows"][1]["b"] == {"action": "r", "probability": 0.75}
-    # both abstain at (1, x): the stand-ins they carry are no decisions
     assert found["rows"][2]["a"] == {"action": None, "probability": None}
 
 
+def test_the_stand_in_of_an_older_folder_is_no_decision(compare):
+    a, b = (side([[0, 1], [None, 0]]) for _ in range(2))
+    found = compare(a | {"stand_ins": [(1, 0, [0])]}, b | {"stand_ins": [(1, 0, [1])]})[0]["cells"]
+    assert found["differ"] == 0
+    assert compare(a, side([[0, 1], [1, 0]]))[0]["cells"]["rows"][0]["a"] == {"action": None, "probability": None}
+
+
 @pytest.mark.parametrize(("upper", "lower", "overlap"), [(0.9, 0.75, True), (0.9, 0.76, False), (None, 0.9, None)])
-def test_intervals_overlap_or_not_or_cannot_tell(upper, lower, overlap):
-    value = {"lower": lower, "upper": upper, "status": "bound"}
-    found = compare(side([[0, 0], [0, 0]]), side([[0, 0], [0, 0]], value=value))
+def test_intervals_overlap_or_not_or_cannot_tell(compare, upper, lower, overlap):
+    found, lines = compare(side(), side(value={"lower": lower, "upper": upper, "status": "bound"}))
     assert found["value"]["overlap"] is overlap and found["value"]["lower_gain"] == lower - 0.25
-    assert any("overlap" in line or "cannot tell" in line for line in sentences(Comparison.model_validate(found)))
+    assert any("overlap" in line or "cannot tell" in line for line in lines)
 
 
-def test_settings_budget_and_constants_that_changed_are_named():
+def test_settings_budget_and_constants_that_changed_are_named(compare):
     b = side(
-        [[0, 0], [0, 0]], constants__policy__values__C1=8.0, guarantee__rho=2.0, guarantee__sentence="two",
-        ledger=None, agent="apvi",
-    )  # fmt: skip
-    found = compare(side([[0, 0], [0, 0]]), b)
+        constants__policy__values__C1=8.0, guarantee__rho=2.0, guarantee__sentence="two", ledger=None, agent="apvi"
+    )
+    found, lines = compare(side(), b)
     assert found["settings"] == {
         "agent": ["dp-apvi", "apvi"],
         "constants.policy.values.C1": [5.0, 8.0],
         "guarantee.rho": [1.0, 2.0],
     }
     assert [x["spent_rho"] for x in found["budget"]] == [1.0, None]
-    assert "setting     constants.policy.values.C1: 5.0 → 8.0" in sentences(Comparison.model_validate(found))
+    assert "setting     constants.policy.values.C1: 5.0 → 8.0" in lines
 
 
-def test_runs_over_other_states_are_not_compared():
-    with pytest.raises(ValueError, match="live_states"):
-        compare_runs(side([[0, 0], [0, 0]]), side([[0, 0], [0, 0]], dataset__live_states=["x", "z"]))
+def test_runs_over_other_states_are_not_compared(compare):
+    with pytest.raises(CardError, match="live_states"):
+        compare(side(), side(dataset__live_states=["x", "z"]))
 
 
-def test_a_long_list_of_cells_is_cut_and_says_so():
-    shape = (30, 2)
-    told = facts()
-    told["dataset"]["horizon"] = 30
-    report, none = Report.model_validate(told), np.zeros(shape, dtype=bool)
-    a, b = (TableSide(report, report.dataset, Policy(np.eye(2)[np.full(shape, k)], none), none) for k in (0, 1))
-    lines = sentences(compare_runs(a, b))
-    assert lines[-1] == "  … and 40 more: --json lists all" and len(lines) == 4 + 20 + 1
+def test_a_long_list_of_cells_is_cut_and_says_so(compare):
+    _, lines = compare(*(side([[k, k]] * 30, dataset__horizon=30) for k in (0, 1)))
+    assert lines[-1] == "  … and 40 more: --json lists all" and len(lines) == 5 + 20 + 1

@@ -12,7 +12,7 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
 from pipeline.facts.verdict import Verdict, decide
-from tests.reports.sample import sample_facts
+from tests.reports.sample import in_words, sample_facts
 
 _EVALUATION: dict[str, Any] = {
     "estimator": "one-step-dr",
@@ -87,12 +87,13 @@ def decided(
     pays_at_the_end: bool = False,
     recorded: bool | None = None,
     course: bool = False,
+    **more: Any,
 ) -> Verdict:
     """The verdict, as a run comes to it, where an episode pays so little that no trait is worth the difference.
 
     Parameters
     ----------
-    found, data, rho
+    found, data, rho, more
         See :func:`~pipeline.facts.verdict.decide`.
     pays_at_the_end, recorded, course
         See :func:`~pipeline.evaluation.confounding.confounding`.
@@ -106,7 +107,7 @@ def decided(
         pays_at_the_end=pays_at_the_end,
         recorded=recorded,
     )
-    return decide(found, data, rho, hidden)
+    return decide(found, data, rho, hidden, **more)
 
 
 def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset: Any) -> Report:
@@ -140,3 +141,16 @@ def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset:
         found, bare.dataset, bare.guarantee.rho, pays_at_the_end=end, recorded=None if end else True
     ).model_dump()
     return Report.model_validate(told)
+
+
+def said(verdict: Verdict, found: Evaluated | None = None, data: DeclaredTables | DeclaredPlant | None = None) -> str:
+    """The page of a report with this verdict, as text that begins with its answer."""
+    report = judged("better")
+    changed = {"verdict": verdict, "evaluation": found or report.evaluation, "dataset": data or report.dataset}
+    told = in_words(report.model_copy(update=changed)).removeprefix("# ")
+    return told[0].lower() + told[1:]
+
+
+def answer_of(verdict: Verdict) -> str:
+    """Its answer alone."""
+    return said(verdict).partition("\n")[0]

@@ -11,7 +11,6 @@ import pipeline.ledger.steps
 import pipeline.privacy.continual
 import pipeline.transaction.continual_step
 import pipeline.transaction.transaction
-from flows.config.setting import nightly_counter, setting
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import committed_steps, mispriced, overtaken, step_price
@@ -99,7 +98,7 @@ def test_a_night_that_died_is_recovered_or_pays_for_what_it_draws_again(tmp_path
     assert charged(shop) == whole * (1 + (part if drew and not survives else 0))
     kept = {p.name.split("-")[1] for p in shop.kept.glob("rows-*")}
     assert kept == {"00001.1.npy", "00003.1.npy" if survives else "00003.2.npy", "00004.1.npy"}
-    assert mispriced(shop.ledger.entries(), "shop", nightly_counter(setting(shop.recipe, shop.home)).key) is None
+    assert mispriced(shop.ledger.entries(), "shop", shop.counter().key) is None
 
 
 def test_a_first_night_that_died_and_is_skipped_pays_once_more_for_its_own_rows_alone(tmp_path, monkeypatch):
@@ -128,7 +127,7 @@ def test_rows_once_released_stay_what_they_are_and_every_sum_is_read_off_them(tm
 
 def assert_read_off(shop, found, kind, night):
     counter = continual(kind, 8)
-    nightly = nightly_counter(setting(shop.recipe, shop.home))
+    nightly = shop.counter()
     nights = committed_steps(shop.ledger.entries(), "shop", nightly.key)
     assert digest(np.load(sorted(shop.kept.glob("rows-*"))[-1])) == nights[-1].commit.body["drawn_sha256"]
     size = sum(m.cells for m in found.curated.release.mechanisms)
@@ -155,7 +154,7 @@ def test_noise_that_is_drawn_again_on_reading_is_caught(tmp_path, monkeypatch):
 @pytest.mark.parametrize("forgets", ["a table", "what was drawn before"])
 def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, forgets):
     shop = Shop(tmp_path, monkeypatch)
-    key = nightly_counter(setting(shop.recipe, shop.home)).key
+    key = shop.counter().key
 
     def cheap(entries, before, counter, mechanisms, joint=None):
         if forgets == "a table":
@@ -221,6 +220,6 @@ def entry(seq, kind, body):
 @pytest.mark.parametrize("night", [1, 3])
 def test_a_night_says_its_own_date(tmp_path, monkeypatch, night):
     shop = Shop(tmp_path, monkeypatch)
-    step = nightly_counter(setting(shop.recipe, shop.home))
+    step = shop.counter()
     assert step.describe(night, night)["date"] == f"2026-01-0{night}"
     assert step.describe(8, 8)["date"] == step.last.isoformat() == "2026-01-08"

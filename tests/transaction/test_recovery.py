@@ -9,20 +9,17 @@ import threading
 
 import pytest
 
-from flows.config.setting import setting
-from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.ledger import Ledger
-from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import drawn_folders, one_at_a_time, recover, refuse_old_ledger
 from reticent import BudgetError
 from tests.flows.verb import reticent
 from tests.jobs import home_at, ingest_job
+from tests.transaction.released import ledger_of, release
 
 
 class Died(BaseException):
@@ -32,19 +29,6 @@ class Died(BaseException):
 @pytest.fixture
 def people(tmp_path, opened):
     return opened(tmp_path, cap=10.0)
-
-
-def release(people, name="private", home=None):
-    folder, own = people
-    s = setting(str(folder / f"{name}.toml"), home or own)
-    ledger = ledger_for(s.card, s.home)
-    snapshot = newest_snapshot(s.card, s.home)
-    return release_once(s.card, snapshot.number, s.plan, ledger, s.home.store, OsNoise())
-
-
-def ledger_of(people):
-    folder, home = people
-    return ledger_for(setting(str(folder / "private.toml"), home).card, home)
 
 
 @pytest.fixture

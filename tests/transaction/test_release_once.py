@@ -13,9 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from flows.config.setting import setting
-from flows.jobs.intake import purge_job
-from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.learners.tabular_facts import setting_hash
 from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.ledger import open_ledger
@@ -23,12 +20,12 @@ from pipeline.logs import spills
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.store import write_manifest
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import read_attempt, write_attempt
 from reticent import BudgetError, CardError, load_card, load_recipe
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
-from tests.jobs import entries_of, home_at, ingest_job, plan_job, register_job, run_job
+from tests.jobs import entries_of, home_at, ingest_job, plan_job, purge_job, register_job, run_job
+from tests.transaction.released import ledger_of, newest, release
 
 
 @pytest.fixture
@@ -94,17 +91,15 @@ def test_a_ledger_cut_at_its_end_is_refused_for_any_recipe(people, kept):
 
 def test_only_a_snapshot_that_is_there_and_of_this_very_card_is_charged(people):
     """Episodes a person are capped at ingest: under a smaller cap the same rows would cost more than is charged."""
-    folder, home = people
-    s = setting(str(folder / "private.toml"), home)
-    snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
+    snapshot = newest(people)
     for other in ({"domain_hash": "0" * 64}, {"dataset": "another"}):
         write_manifest(replace(snapshot, **other))
         with pytest.raises(CardError, match="another card"):
-            release_once(s.card, 1, s.plan, ledger, home.store, OsNoise())
-    purge_job(str(folder), home, yes=True)
+            release(people, edition=1)
+    purge_job(str(people[0]), people[1], yes=True)
     with pytest.raises(CardError, match="nothing was charged"):
-        release_once(s.card, 1, s.plan, ledger, home.store, OsNoise())
-    assert ledger.account("shop").spent == 0
+        release(people, edition=1)
+    assert ledger_of(people).account("shop").spent == 0
 
 
 def test_a_ledger_made_anew_is_refused_by_register_and_run(people):
@@ -113,7 +108,8 @@ def test_a_ledger_made_anew_is_refused_by_register_and_run(people):
     (folder / "ledger.db").unlink()
     with pytest.raises(BudgetError, match="gone, but this store has seen"):
         register_job(str(folder), home)
-    open_ledger(folder / "ledger.db", create=True)
+    # another store makes one
+    register_job(str(folder), home_at(folder / "other"))
     with pytest.raises(BudgetError, match="lacks entry"):
         register_job(str(folder), home)
 
@@ -222,41 +218,31 @@ def test_a_run_that_died_in_its_sum_sums_anew_and_is_not_paid_twice(tmp_path, mo
     monkeypatch.setattr(CountSums, "add", lambda *args: (read.extend(f.name for f in args[2]), add(*args)))
     run_job(str(folder / "private.toml"), home)
     assert read == [f"part-{i:04d}.parquet" for i in range(parts)]
-    book = open_ledger(folder / "ledger.db", create=False)
-    assert [e.kind for e in book.entries()] == ["REGISTER", "KEY", "INTENT", "INTENT", "DRAW", "COMMIT", "PUBLISH"]
-    assert [e.body["rho"] for e in book.entries() if e.kind == "INTENT"] == ["1", "0"]
+    book = entries_of(home, folder)
+    assert [e["kind"] for e in book] == ["REGISTER", "KEY", "INTENT", "INTENT", "DRAW", "COMMIT", "PUBLISH"]
+    assert [e["body"]["rho"] for e in book if e["kind"] == "INTENT"] == ["1", "0"]
 
 
 def test_a_card_that_was_changed_since_its_registration_draws_nothing(people):
     """Also where its rows are of the registered domain: what the ledger holds of it decides."""
-    folder, home = people
-    s = setting(str(folder / "private.toml"), home)
-    more = s.card.model_copy(update={"budget": s.card.budget.model_copy(update={"rho": 9.0})})
-    ledger = ledger_for(s.card, home)
+    budget = load_card(people[0] / "card.toml").budget
     with pytest.raises(CardError, match="--amend"):
-        release_once(more, 1, s.plan, ledger, home.store, OsNoise())
-    assert ledger.account("shop").spent == 0
+        release(people, budget=budget.model_copy(update={"rho": 9.0}))
+    assert ledger_of(people).account("shop").spent == 0
 
 
 def test_partial_sums_that_an_older_version_left_go_with_the_release_and_with_its_replay(people):
     """They are exact sums of people's rows: a run that died after its COMMIT leaves them to the next."""
-    folder, home = people
-    s = setting(str(folder / "private.toml"), home)
-    snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
     for replayed in (False, True):
         for name in (".sums", ".sums.partial", ".sums.new"):
-            (snapshot.folder / name).write_bytes(b"sums")
-        found = release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
-        assert found.replayed is replayed and not list(home.root.rglob(".sums*"))
+            (newest(people).folder / name).write_bytes(b"sums")
+        assert release(people).replayed is replayed and not list(people[1].root.rglob(".sums*"))
 
 
 def test_a_release_that_was_edited_is_not_replayed_and_the_store_knows_its_commit(people):
-    folder, home = people
-    s = setting(str(folder / "private.toml"), home)
-    ledger = ledger_for(s.card, home)
-    found = release_once(s.card, 1, s.plan, ledger, home.store, OsNoise())
+    found = release(people)
     assert found.commit is not None
-    head = json.loads((home.store / "shop" / "ledger-head.json").read_text(encoding="utf-8"))
+    head = json.loads((people[1].store / "shop" / "ledger-head.json").read_text(encoding="utf-8"))
     assert head == {"seq": found.commit.seq, "hash": found.commit.hash}
     file = found.folder / "release.parquet"
     table = pq.read_table(file)
@@ -264,13 +250,11 @@ def test_a_release_that_was_edited_is_not_replayed_and_the_store_knows_its_commi
     file.chmod(0o600)
     pq.write_table(table.set_column(at, table.schema.field(at), pc.add(table["value"], 1)), file)
     with pytest.raises(BudgetError, match="does not match its COMMIT"):
-        release_once(s.card, 1, s.plan, ledger, home.store, OsNoise())
+        release(people)
 
 
 def test_a_release_that_is_there_is_never_replaced(people):
-    folder, home = people
-    s = setting(str(folder / "private.toml"), home)
-    found = release_once(s.card, 1, s.plan, ledger_for(s.card, home), home.store, OsNoise())
+    found = release(people)
     before = (found.folder / "release.parquet").read_bytes()
     other = replace(read_attempt(found.folder), attempt=7)
     with pytest.raises(AttemptLostError, match="drew this release first"):

@@ -17,13 +17,12 @@ import pytest
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger import attempts
 from pipeline.ledger.attempts import MOST_LOST
 from pipeline.ledger.chain import AttemptLostError
-from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import counters_problem
 from pipeline.privacy.continual import NoiseBlocks, continual, squared_weights
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource, OsNoise, SimulatedWorld
@@ -31,7 +30,6 @@ from pipeline.privacy.release_file import read_release
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction import continual_step
 from pipeline.transaction.continual_step import KeptSteps
-from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import (
     State,
     Transaction,
@@ -44,6 +42,8 @@ from pipeline.transaction.transaction import (
 from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import Opened
+from tests.jobs import ledger_in
+from tests.transaction.released import release
 
 # every transition of the machine, and every write on the way
 TRANSITIONS = (
@@ -99,15 +99,9 @@ class Caller:
 
 def one_off(folder: Path, patch: pytest.MonkeyPatch, opened: Opened, recipe: str = "private") -> Caller:
     shop, home = opened(folder, cap=100.0)
-    s = setting(str(shop / f"{recipe}.toml"), home)
-    rho = s.plan.charge()[0]
+    rho = setting(str(shop / f"{recipe}.toml"), home).plan.charge()[0]
     assert rho is not None
-
-    def call() -> Any:
-        ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
-        return release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
-
-    found = Caller(home, lambda: open_ledger(shop / "ledger.db", create=False), call, rho, rho)
+    found = Caller(home, lambda: ledger_in(shop), lambda: release((shop, home), recipe), rho, rho)
     watch(patch, PrivateSum, found.draws)
     return found
 
