@@ -13,7 +13,6 @@ from pipeline.declaration.code import closure_digest, is_plugin
 from pipeline.logs.sources import readers_of
 from pipeline.online.registry import find, modules_of
 from pipeline.online.trial import OnlineAgent, Trial
-from pipeline.worlds.catalog import load_world
 from reticent import CardError, Store, load_card, plan, simulate
 from tests.documents import blocks, rehearse
 
@@ -61,6 +60,7 @@ def test_other_names_are_no_plugins(name):
     ("name", "says"),
     [
         ("no_such_module:world", "finds no module 'no_such_module'"),
+        ("no_such.module:world", "finds no module 'no_such'"),
         ("math:no_such", "module math has no 'no_such'"),
         ("math:pi", "is a float, not of type"),
         ("subprocess:getoutput", "is a function, not of type"),
@@ -70,12 +70,6 @@ def test_what_cannot_be_found_is_said(name, says, tmp_path):
     for asked in ({"world": name}, {"agent": name}):
         with pytest.raises(CardError, match=says):
             play(tmp_path, **asked)
-
-
-def test_a_package_that_is_not_there_is_said(tmp_path):
-    for ask in (find, lambda name: load_world(name, tmp_path)):
-        with pytest.raises(CardError, match="finds no module 'no_such'"):
-            ask("no_such.module:world")
 
 
 def test_a_missing_import_inside_a_plugin_is_its_own_error(tmp_path, monkeypatch):
