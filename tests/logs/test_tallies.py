@@ -56,14 +56,9 @@ def test_everybody_and_the_halves_are_what_a_loop_counts(shop):
         np.testing.assert_array_equal(found.rewards, r)
         np.testing.assert_array_equal(found.first, first)
     assert 0.3 < np.mean(list(second.values())) < 0.7
-
-
-def test_visits_are_those_of_the_count_tables(shop):
-    card, snapshot = shop
     counts = aggregate(snapshot, card).tables
-    found = tally(snapshot, card, Q, ENDS, split=False)["both"]
-    np.testing.assert_array_equal(found.visits, counts["n_sas"])
-    np.testing.assert_array_equal(found.first, counts["n_0"])
+    np.testing.assert_array_equal(both.visits, counts["n_sas"])
+    np.testing.assert_array_equal(both.first, counts["n_0"])
 
 
 def test_declared_rewards_are_taken_from_the_card_and_none_is_read(shop, tmp_path):
