@@ -9,13 +9,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers import batch as framing
-from pipeline.logs.readers import lines as ndjson
+from pipeline.logs.readers.batch import RECORD_BYTES
 from reticent import LogError
 
 from .conftest import Edition, canonical, check_delivery, ingest, make_card, quarantine
@@ -75,9 +76,9 @@ def test_files_of_all_formats_make_one_log(tmp_path: Path) -> None:
 ROLES = ("states", "actions")
 
 
-def cells_of(folder: Path, told: list[str], columns: tuple[str, str] = ("a", "b")) -> tuple[dict[int, Any], list[int]]:
+def cells_of(folder: Path, told: list[Any], columns: tuple[str, str] = ("a", "b")) -> tuple[dict[int, Any], list[int]]:
     """Cells of two columns by line, as the quarantine shows rows of nobody, and the lines that are no rows."""
-    (folder / "x.ndjson").write_text("\n".join(told), encoding="utf-8")
+    (folder / "x.ndjson").write_bytes(b"\n".join(line.encode() if isinstance(line, str) else line for line in told))
     domain = {what: {"column": c, "labels": 2, "other": True} for what, c in zip(ROLES, columns, strict=True)}
     filed = quarantine(snapshot_of(folder, "x.ndjson", domain=domain).folder)
     rows = filed.filter(rule="null_user").select("line", "source").rows()
@@ -124,44 +125,85 @@ def test_byte_order_mark_carriage_returns_blank_lines_and_small_blocks_change_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
-    told = [f'{{"a":{i},"b":"{"x" * (i % 7)}"}}' for i in range(30)]
+    # those with an escape are parsed alone, and stay in their place
+    told = [json.dumps({"a": i, "b": "x" * (i % 7) + "\n" * (i % 4 == 0)}) for i in range(30)]
     (tmp_path / "x.ndjson").write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(told).encode())
-    batches = list(ndjson.read_ndjson(tmp_path / "x.ndjson", ["a"]))
+    batches = list(lines.read_ndjson(tmp_path / "x.ndjson", ["a"]))
     assert len(batches) > 5
     assert [x for b in batches for x in b.frame["a"]] == [str(i) for i in range(30)]
     assert [x for b in batches for x in b.lines] == [1 + 2 * i for i in range(30)]
 
 
-def odd_line(rng: random.Random) -> str:
-    """An object of up to four pairs: any text, number, list or object, in escapes or not, keys again and again."""
-    texts = ["".join(rng.choices('aé"\\\n\t\x7f\u2028\U0001f600{}[],: 0', k=rng.randrange(4))) for _ in range(4)]
-    scalars = [*texts, None, True, False, rng.randrange(-(10**20), 10**20), rng.gauss(0, 1e9), math.nan, -math.inf]
-    values = [rng.choice([*scalars, *scalars, {"a": scalars[0]}, scalars[:2]]) for _ in range(rng.randrange(5))]
-    gap, plain = rng.choice(["", "", " ", "\t"]), rng.random() < 0.5
-    pairs = [(rng.choice("abcé"), json.dumps(value, ensure_ascii=plain)) for value in values]
-    return f"{{{','.join(f'{gap}{json.dumps(k)}{gap}:{gap}{v}{gap}' for k, v in pairs)}}}"
+RAW = ["9" * 40, "1E400", "-0.0", '"\\ud800"', "01", "+1", ".5", "nul", "NaNs", "'x'", "1 2", '"\\"', "-Infinity"]
+ODD = [b"", b"  ", b"[]", b"3", b"{", b'{"a":1}{"a":2}', b'{"a":1,}', b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}',
+       b'{"a":"\0"}', b'{"a":1}\r', b'{"a":"' + b"x" * RECORD_BYTES + b'"}', b'{"a"\r:1}', b"[" * 5000]  # fmt: skip
 
 
-def parsed(line: str, columns: tuple[str, str]) -> tuple[Any, ...] | None:
+def odd_lines(rng: random.Random, many: int) -> list[bytes]:
+    """Objects of up to four pairs, in escapes or not, keys again and again, most with numbers alone; and odd lines."""
+    found = ODD * 3
+    for _ in range(many):
+        text = "".join(rng.choices('aé"\\\n\t\x7f\u2028\U0001f600{}[],: 0', k=rng.randrange(4)))
+        plain, gap = rng.random() < 0.5, rng.choice(["", "", " ", "\t"])
+        scalars = [text, text, None, True, False, math.nan, {"a": text}, [text, 1]] if rng.random() < 0.6 else [1]
+        values = [rng.choice([*scalars, rng.randrange(10**9), rng.gauss(0, 1e9)]) for _ in range(rng.randrange(5))]
+        told = [rng.choice(RAW) if rng.random() < 0.05 else json.dumps(v, ensure_ascii=plain) for v in values]
+        pairs = ",".join(f'{gap}"{rng.choice("abcé")}"{gap}:{gap}{value}{gap}' for value in told)
+        found.append(f"{{{pairs}}}".encode())
+    rng.shuffle(found)
+    return found
+
+
+def parsed(line: bytes, columns: tuple[str, str]) -> tuple[Any, ...] | None:
     """What the standard parser says of a line; None: it is no row."""
 
     def constant(name: str) -> str | None:
         return None if name == "NaN" else name
 
-    pairs = json.loads(line, object_pairs_hook=tuple, parse_int=str, parse_float=str, parse_constant=constant)
-    held = [[v for k, v in pairs if k == column] for column in columns]
-    if any(len(one) > 1 or isinstance(v, tuple | list) for one in held for v in one):
+    try:
+        text = line.decode().lstrip("\ufeff")
+        pairs = json.loads(text, object_pairs_hook=tuple, parse_int=str, parse_float=str, parse_constant=constant)
+        held = [[v for k, v in pairs if k == column] for column in columns] if isinstance(pairs, tuple) else [[1, 1]]
+        "".join(str(v) for one in held for v in one).encode()
+    except (ValueError, RecursionError):
+        return None
+    if len(line) > RECORD_BYTES or any(len(one) > 1 or isinstance(v, tuple | list) for one in held for v in one):
         return None
     return tuple(str(v).lower() if isinstance(v, bool) else v or None for one in held for v in (one or [None]))
 
 
-def test_lines_are_read_as_the_standard_parser_reads_each(tmp_path: Path) -> None:
-    rng, columns = random.Random(0), ("a", "é")
-    told = [odd_line(rng) for _ in range(3000)]
-    alone = {i: parsed(line, columns) for i, line in enumerate(told, 1)}
-    rows, malformed = cells_of(tmp_path, told, columns)
-    assert malformed == [i for i, cells in alone.items() if cells is None] and 100 < len(malformed) < 2000
-    assert rows == {i: cells for i, cells in alone.items() if cells is not None}
+BROKEN: dict[str, Any] = {
+    "_FLAT": lines._FLAT.replace(r'"[^"\\\x00-\x1f]*"', r'"(?:[^"\\\x00-\x1f]|\\.)*"'),
+    "_NULL": np.isin(np.arange(256), list(b"n")),
+    "_BLANK": np.isin(np.arange(256), list(b" ")),
+    "_CUTS": np.isin(np.arange(256), list(b"{:}")),
+}
+
+
+@pytest.mark.parametrize(
+    ("block", "piece", "shapes", "broken"),
+    [
+        (1 << 24, 1 << 21, 8, ""),
+        (1 << 12, 512, 2, ""),
+        (1 << 16, 3000, 1, ""),
+        *((1 << 16, 3000, 8, x) for x in BROKEN),
+    ],
+)
+def test_lines_are_read_as_the_standard_parser_reads_each(
+    block: int, piece: int, shapes: int, broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"BLOCK_BYTES": block, "_PIECE": piece, "_SHAPES": shapes, broken: BROKEN.get(broken)}.items():
+        monkeypatch.setattr(lines, name, value, raising=False)
+    told, columns = odd_lines(random.Random(block), 1000), ("a", "é")
+    alone = {i: parsed(line, columns) for i, line in enumerate(told, 1) if line.strip(b"\r")}
+    try:
+        rows, malformed = cells_of(tmp_path, told, columns)
+    except Exception:
+        assert broken
+        return
+    same = malformed == [i for i, cells in alone.items() if cells is None]
+    same &= rows == {i: cells for i, cells in alone.items() if cells is not None}
+    assert same != bool(broken) and 100 < len(malformed) < 500
 
 
 def test_what_one_row_holds_never_changes_what_another_means(tmp_path: Path) -> None:
