@@ -52,5 +52,5 @@ def test_words_and_what_is_not_imported_keep_a_cell_and_a_line_of_what_is_used_d
 
 
 def test_our_own_agents_depend_on_their_mechanisms_and_not_on_those_of_others():
-    one, other = (closure_digest([f"pipeline.online.{name}"]) for name in ("tabular", "mixtures"))
-    assert one != other == closure_digest(["pipeline.online.mixtures"])
+    one, other = (closure_digest([f"pipeline.agents.{name}"]) for name in ("ofu_rl", "adaptive_lqr"))
+    assert one != other == closure_digest(["pipeline.agents.adaptive_lqr"])
