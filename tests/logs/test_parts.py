@@ -56,8 +56,11 @@ def test_parts_are_secret_kept_for_a_retry_and_gone_afterwards(tmp_path):
     before = learn.part_files[0].stat()
     assert before.st_mode & 0o077 == 0 and learn.folder.stat().st_mode & 0o077 == 0
     assert split_people(snapshot, SPLIT)[0].part_files[0].stat().st_mtime_ns == before.st_mtime_ns
+    for name in (".sums", ".sums.partial", ".sums.new"):
+        # as older versions kept them
+        (snapshot.folder / name).write_bytes(b"raw sums")
     forget(snapshot)
-    assert [p.name for p in snapshot.folder.iterdir() if "parts" in p.name] == []
+    assert [p.name for p in snapshot.folder.iterdir() if "parts" in p.name or "sums" in p.name] == []
 
 
 def test_any_id_has_the_part_that_its_keyed_hash_says_under_a_key_of_secret_and_lineage():
