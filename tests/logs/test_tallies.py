@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import load_card
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.regression_sums import in_second_half, tally
+from reticent import load_card
 from tests.flows.shop import lay_out, rows
 
 Q, ENDS = 64, (0, 64)
