@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import find_card, find_recipe
+from flows.config.home import find_card
 from flows.config.study_recipes import is_world_recipe, load_study, load_world_recipe
 from pipeline.declaration.toml import read_toml
-from reticent import Card, CardError, Store, load_card, load_recipe
+from reticent import Card, CardError, Store, load_card, load_recipe, plan
 from tests.conftest import card_dict
 from tests.documents import section
 
@@ -196,11 +196,11 @@ def test_apvi_takes_no_budget_and_dp_apvi_needs_one(tmp_path):
         load_recipe(path)
 
 
-def test_an_unknown_name_lists_the_known_ones():
+def test_an_unknown_name_lists_the_known_ones(tmp_path):
     with pytest.raises(CardError, match="icu_sepsis"):
-        find_card("no-such-dataset")
+        Store(tmp_path).ingest("no-such-dataset")
     with pytest.raises(CardError, match="demo"):
-        find_recipe("no-such-recipe")
+        plan("no-such-recipe")
 
 
 def test_the_wide_card_of_the_documentation_is_a_card_and_reads_its_log(tmp_path):

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import load_card as load_tabular
-from pipeline.declaration.card import require_linear_quadratic, require_tabular
-from reticent import Card, CardError, LqCard, load_card
+from reticent import Card, CardError, LqCard, Store, load_card, plan
+from tests.declaration.test_card import RECIPE
 from tests.learners.lq_shop import CARD
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
@@ -74,12 +73,15 @@ def test_a_wrong_card_says_which_key_and_what_is_allowed(tmp_path, old, new, say
 
 
 def test_each_kind_of_agent_asks_for_its_kind_of_card(tmp_path):
-    with pytest.raises(CardError, match="states are vectors; use agent dp-lqr"):
-        require_tabular(load(tmp_path))
-    with pytest.raises(CardError, match="states are vectors"):
-        load_tabular(tmp_path / "card.toml")
-    with pytest.raises(CardError, match=r"need a card with dynamics = 'linear_quadratic' and a \[cost\]"):
-        require_linear_quadratic(load_card(SHELF / "riverswim" / "card.toml"))
+    load(tmp_path)
+    for card, agent, says in (
+        ("card.toml", "dp-apvi", "states are vectors; use agent dp-lqr"),
+        ("riverswim", "dp-lqr", r"need a card with dynamics = 'linear_quadratic' and a \[cost\]"),
+    ):
+        text = RECIPE.replace("icu_sepsis", card).replace("dp-apvi", agent) + "rho = 1.0\n"
+        (tmp_path / "recipe.toml").write_text(text)
+        with pytest.raises(CardError, match=says):
+            plan(tmp_path / "recipe.toml", store=Store(tmp_path / "home"))
 
 
 HASHES = {
@@ -117,7 +119,8 @@ def test_the_hash_covers_unit_and_domain_and_not_the_cost(tmp_path, old, new, sa
 def test_the_shipped_card_is_the_world_it_is_said_to_come_from():
     from pipeline.worlds.plants import check_world, load_lq_world
 
-    card = require_linear_quadratic(load_card(SHELF / "double_integrator" / "card.toml"))
+    card = load_card(SHELF / "double_integrator" / "card.toml")
+    assert isinstance(card, LqCard)
     check_world(load_lq_world("double-integrator"), card)
     with pytest.raises(CardError, match="is not that of the world lq-1"):
         check_world(load_lq_world("lq-1"), card)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import polars as pl
 import pytest
 
 import reticent
-from pipeline.declaration.toml import read_toml
 from pipeline.logs.target_sums import TargetSums
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.target_plan import STEPS, TargetPlan, TargetQuestion
+from tests.declaration.test_card import GOOD, write
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent as run
 from tests.statistics.test_sensitivity import SCHEMA, tiny
@@ -99,29 +100,34 @@ def test_a_file_that_is_no_card_is_not_read_to_its_end(tmp_path):
         reticent.load_card(path)
 
 
+DOTS = 30 * "a."
+
+
 @pytest.mark.parametrize(
-    ("text", "means"),
+    ("written", "label"),
     [
-        ('x = "' + 30 * "a." + '"', 30 * "a."),
-        ("x = '" + 30 * "a." + "'", 30 * "a."),
-        ('x = """\n' + 30 * "a." + '\\""""""', 30 * "a." + '"""'),
-        ("x = '''" + 30 * "a." + "''''", 30 * "a." + "'"),
-        ("x = 1 # " + 30 * "a.", 1),
-        (30 * "# a.b.c'\"\n" + "x = 1.5", 1.5),
-        (".".join("abcdefghij") + ' = 1\r\nx = "\\"a.b"', '"a.b'),
+        (f'"{DOTS}"', DOTS),
+        (f"'{DOTS}'", DOTS),
+        (f'"""\n{DOTS}\\""""""', f'{DOTS}"""'),
+        (f"'''{DOTS}''''", f"{DOTS}'"),
+        (f"'x' # {DOTS}\n", "x"),
+        ("'x' # a.b.c'\"\n" + DOTS.replace("a.", "# a.b.c'\"\r\n"), "x"),
+        ('"\\"a.b"', '"a.b'),
     ],
 )
-def test_dots_in_texts_and_comments_are_no_parts_of_a_key(tmp_path, text, means):
-    path = tmp_path / "card.toml"
-    path.write_bytes(text.encode())
-    assert read_toml(path)["x"] == means
+def test_dots_in_texts_and_comments_are_no_parts_of_a_key(tmp_path, written, label):
+    card = write(tmp_path, GOOD.replace('"x", "y"', f'"y", {written}'))
+    assert reticent.load_card(card).domain.live_states[1] == label
+    # a key of ten parts is unknown and not too deep
+    with pytest.raises(reticent.CardError, match="a: unknown key"):
+        reticent.load_card(write(tmp_path, ".".join("abcdefghij") + f" = 1\n{card.read_text()}"))
 
 
 def test_a_drafted_label_is_one_that_a_terminal_shows(tmp_path):
     rows = [(f"p{i}", i % 3, ["low", "hi\agh", "hi\bgh"][i % 3], ["a", "b\x1b"][i % 2], 0.5) for i in range(600)]
     frame = pl.DataFrame(rows, schema=["patient", "visit", "severity", "treatment", "outcome"], orient="row")
     path = reticent.draft(frame, reward="outcome").save(tmp_path)
-    domain = read_toml(path)["domain"]
+    domain = tomllib.loads(path.read_text(encoding="utf-8"))["domain"]
     assert domain["states"]["same_as"] == {"hi\agh": "hi�gh", "hi\bgh": "hi�gh"}
     assert (domain["actions"]["labels"], domain["actions"]["same_as"]) == (["a", "b�"], {"b\x1b": "b�"})
     assert reticent.load_card(path).domain.state_labels == ["hi�gh", "low", "end"]

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 
-from pipeline.declaration.lineage import Budget, Nightly, Unit
-from pipeline.learners.terms import Lq, Privacy
+from reticent import CardError, load_card, load_recipe
+from tests.declaration.test_card import GOOD, RECIPE, write
 
-WRONG = [
-    (Privacy, {"rho": "1"}),
-    (Privacy, {"rho": True}),
-    (Privacy, {"rho": 1.0, "split": {"n_sas": True}}),
-    (Budget, {"rho": "1"}),
-    (Unit, {"user": "u", "users_public": 10.5}),
-    (Lq, {"cut": [0.5, "0.7"]}),
-]
+P, LQ = "[privacy]\n", RECIPE.replace("dp-apvi", "dp-lqr")
 
 
-@pytest.mark.parametrize(("table", "values"), WRONG)
-def test_text_and_booleans_are_no_numbers(table, values):
-    with pytest.raises(ValidationError, match="Input should be a valid"):
-        table.model_validate(values)
+def read(folder, text, old, new):
+    assert old in text
+    path = write(folder, text.replace(old, new))
+    return load_card(path) if text == GOOD else load_recipe(path)
 
 
-@pytest.mark.parametrize("values", [{"rho": 1e308}, {"rho": 1e-320}, {"epsilon": 1e21}, {"rho": float("nan")}])
-def test_a_budget_that_no_scale_can_be_made_of_is_refused(values):
-    with pytest.raises(ValidationError, match=r"Input should be (less|greater)|no scale"):
-        Privacy.model_validate(values)
+@pytest.mark.parametrize(
+    ("text", "old", "new", "says"),
+    [
+        *((RECIPE, P, P + x, "a valid number") for x in ('rho = "1"', "rho = true", "rho = 1.0\nsplit.n_sas = true")),
+        (GOOD, "rho = 1.0", 'rho = "1"', "a valid number"),
+        (GOOD, "users_public = 1000", "users_public = 10.5", "a valid integer"),
+        (LQ, P, P + 'rho = 1.0\n[lq]\ncut = [0.5, "0.7"]', "a valid number"),
+        # no scale can be made of these budgets
+        *((RECIPE, P, P + x, "less than") for x in ("rho = 1e308", "epsilon = 1e21", "rho = nan")),
+        (RECIPE, P, P + "rho = 1e-320", "its noise has no scale"),
+    ],
+)
+def test_text_booleans_and_numbers_without_a_scale_are_refused(tmp_path, text, old, new, says):
+    with pytest.raises(CardError, match=says):
+        read(tmp_path, text, old, new)
 
 
-def test_what_toml_has_other_ways_to_write_is_still_read():
-    assert Privacy.model_validate({"rho": 1}).rho == 1.0
-    assert Unit.model_validate({"user": "u", "users_public": 1e5}).users_public == 100_000
-    assert Nightly.model_validate({"first": "2026-01-01"}).first.year == 2026
-    assert Lq.model_validate({"cut": [1, 0.5]}).cut == (1.0, 0.5)
+def test_what_toml_has_other_ways_to_write_is_still_read(tmp_path):
+    assert read(tmp_path, RECIPE, P, P + "rho = 1").privacy.rho == 1.0
+    assert read(tmp_path, GOOD, "users_public = 1000", "users_public = 1e5").unit.users_public == 100_000
+    assert read(tmp_path, LQ, P, P + "rho = 1.0\n[lq]\ncut = [1, 0.5]").lq.cut == (1.0, 0.5)
+    night = RECIPE + 'rho = 1.0\n[nightly]\nfirst = "2026-01-01"\n'
+    assert read(tmp_path, night, P, P).nightly.first.year == 2026

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from typing import Any
 
-from pipeline.declaration.card import Card
+from reticent import Card
 
 Cells = dict[str, str | None]
 YES, NO = {"true", "t", "yes", "y", "1", "1.0"}, {"false", "f", "no", "n", "0", "0.0"}

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 import pipeline.logs.aggregate as aggregating
 from pipeline.declaration.toml import DamagedError
 from pipeline.logs.aggregate import aggregate, count_rows
-from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, group_users
+from pipeline.logs.contribution_bounding import IDENTITY
 from pipeline.logs.ingest import write_rows
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
 from pipeline.logs.summing import Resources
@@ -159,21 +158,10 @@ def test_people_cut_by_a_batch_are_put_together_again(tmp_path: Path, monkeypatc
     made = snapshot([rows], tmp_path)
     wanted = by_hand(rows, card)
     same(aggregate(made, card, batch_rows=4).tables, wanted)
+    assert list(aggregating.group_users([rows[:0]])) == []
     monkeypatch.setattr(aggregating, "group_users", lambda batches: batches)
     forgetful = aggregate(made, card, batch_rows=4).tables
     assert forgetful["n_sa"].sum() > wanted["n_sa"].sum() and forgetful["r_sa"].sum() > wanted["r_sa"].sum()
-
-
-def test_a_cap_takes_episodes_in_keyed_order(tmp_path: Path) -> None:
-    rows = pl.concat(people(40, seed).with_columns(pl.lit(seed).alias("episode_id")) for seed in range(3))
-    rows = rows.cast({"episode_id": pl.Int64}).sort("user_id", "episode_id", "step")
-    card = make_card(
-        Path(), ["log.csv"], domain={"dynamics": "stationary", "cell_cap": 1}, unit={"episodes_per_user": 3}
-    )
-    got = aggregate(snapshot([rows], tmp_path), card, batch_rows=10).tables
-    same(got, by_hand(rows, card))
-    in_order = by_hand(rows, card.model_copy(update={"unit": card.unit.model_copy(update={"episodes_per_user": 1})}))
-    assert (got["n_sas"] != in_order["n_sas"]).any()
 
 
 def test_a_cap_forgets_no_step_of_tables_by_step() -> None:
@@ -184,27 +172,6 @@ def test_a_cap_forgets_no_step_of_tables_by_step() -> None:
     uncapped = apart.model_copy(update={"cell_cap": None})
     by_step, wanted = (card.model_copy(update={"domain": d}) for d in (apart, uncapped))
     same(count_rows(rows, by_step), by_hand(rows, wanted))
-
-
-def test_part_files_have_dictionaries_and_the_same_bytes_twice(tmp_path: Path) -> None:
-    rows = people(100)
-    for name in ("a", "b"):
-        write_rows(rows, tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert pl.read_parquet(tmp_path / "a").equals(rows)
-    group = pq.ParquetFile(tmp_path / "a").metadata.row_group(0)
-    columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
-    for needed in ("step", "state", "action", "reward", "next_state"):
-        assert "RLE_DICTIONARY" in columns[needed].encodings and columns[needed].compression == "ZSTD", needed
-
-
-def test_whole_users_keep_every_row_in_order() -> None:
-    rows = people(9)
-    pieces = list(group_users(rows.iter_slices(4)))
-    assert pl.concat(pieces).equals(rows)
-    users = [set(p["user_id"]) for p in pieces]
-    assert sum(map(len, users)) == 9
-    assert list(group_users([rows[:0]])) == []
 
 
 def test_a_person_in_two_places_is_refused_where_a_cap_counts_on_it(tmp_path: Path) -> None:
@@ -272,28 +239,21 @@ def test_nobody_has_more_than_their_share_in_what_is_summed(
             aggregate(snapshot(parts, tmp_path), card, batch_rows=batch_rows)
 
 
-def test_caps_are_checked_alike_however_rows_are_cut() -> None:
-    card, rng = make_card(Path(), ["log.csv"], unit={"episodes_per_user": 2}), np.random.default_rng(0)
-    rows = pl.concat(people(6, seed).with_columns(pl.lit(seed).cast(pl.Int64).alias("episode_id")) for seed in range(2))
-    rows = rows.sort("user_id", "episode_id", "step")
-    for _ in range(30):
-        lengths = np.diff([0, *sorted(rng.integers(0, len(rows), 3)), len(rows)])
-        caps = CapsAgain(card, [len(rows)])
-        at = 0
-        for size in lengths:
-            caps.check(rows[at : at + size])
-            at += int(size)
-        # three files of the same people: each begins anew
-        caps = CapsAgain(card, [len(rows)] * 3)
-        thrice, at = pl.concat([rows] * 3), 0
-        for size in [*lengths, len(rows) - 1, len(rows) + 1]:
-            caps.check(thrice[at : at + int(size)])
-            at += int(size)
+def three_episodes() -> pl.DataFrame:
+    rows = pl.concat(people(40, seed).with_columns(pl.lit(seed).alias("episode_id")) for seed in range(3))
+    return rows.cast({"episode_id": pl.Int64}).sort("user_id", "episode_id", "step")
+
+
+def test_a_cap_takes_episodes_in_keyed_order(tmp_path: Path) -> None:
+    rows, domain = three_episodes(), {"dynamics": "stationary", "cell_cap": 1}
+    card, alone = (make_card(Path(), ["log.csv"], domain=domain, unit={"episodes_per_user": m}) for m in (3, 1))
+    got = aggregate(snapshot([rows], tmp_path), card, batch_rows=10).tables
+    same(got, by_hand(rows, card))
+    assert (got["n_sas"] != by_hand(rows, alone)["n_sas"]).any()
 
 
 def test_a_declared_total_is_that_of_a_person_and_not_of_an_episode(tmp_path: Path) -> None:
-    rows = pl.concat(people(40, seed).with_columns(pl.lit(seed).alias("episode_id")) for seed in range(3))
-    rows = rows.cast({"episode_id": pl.Int64}).sort("user_id", "episode_id", "step")
+    rows = three_episodes()
     card = make_card(Path(), ["log.csv"], reward={"total": 1.0}, unit={"episodes_per_user": 3})
     got = aggregate(snapshot([rows], tmp_path), card).tables
     same(got, by_hand(rows, card))

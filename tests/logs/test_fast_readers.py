@@ -1,7 +1,4 @@
-"""The quick ways of NDJSON and Arrow against slow ones: one line at a time, polars' general door, one cell at a time.
-
-Every corpus is seeded; beside each comparison a broken twin, which the comparison must notice.
-"""
+"""The quick ways of Arrow and of cells against slow ones: polars' general door, one cell at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import datetime
 import io
 import math
 import re
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,96 +17,9 @@ import pytest
 
 from pipeline.logs import sources
 from pipeline.logs.decode import NUMBERS
-from pipeline.logs.readers import arrow, lines
-from pipeline.logs.readers import lines as ndjson
-from pipeline.logs.readers.batch import RECORD_BYTES, cell_type, readable_times
+from pipeline.logs.readers import arrow
+from pipeline.logs.readers.batch import cell_type, readable_times
 from reticent import LogError
-
-
-def odd_lines(rng: np.random.Generator, many: int) -> list[bytes]:
-    """Lines of a few shapes, and now and then one that is odd."""
-    keys, blanks = ["a", "b", "é", "a_key_of_twenty_lett", "a_key_of_twenty_letT"], ["", " ", "\t", "  "]
-    values: list[Callable[[], str]] = [
-        lambda: str(rng.integers(-9, 10**9)),
-        lambda: str(rng.normal()),
-        lambda: "9" * 40,
-        lambda: "1E400",
-        lambda: "-0.0",
-        lambda: str(rng.choice(["null", "NaN", "Infinity", "-Infinity", "true", "false"])),
-        lambda: str(rng.choice(['"NaN"', '""', '" x "', '"{:,}"', '"é"', '"\\u00e9"', '"\\ud800"', '"\\"', '"null"'])),
-        lambda: str(rng.choice(["[1, 2.50]", "[]", "{}", '{"a":1}', "01", "+1", ".5", "nul", "NaNs", "'x'", "1 2"])),
-    ]
-    odd = [b"", b"  ", b"{}", b"[]", b"3", b"{", b'{"a":1}{"a":2}', b'{"a":1,}',
-           b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}',
-           b'{"a":"\0"}', b'{"a":1}\r', b'{"a":"' + b"x" * RECORD_BYTES + b'"}', b'{"a"\r:1}', b"[" * 5000]  # fmt: skip
-    shapes = [rng.choice(keys, rng.integers(1, 5), replace=i == 0).tolist() for i in range(4)]
-    told: list[bytes] = []
-    for i in range(many):
-        if rng.random() < 0.1:
-            told.append(odd[i % len(odd)])
-            continue
-        names, blank = shapes[rng.integers(len(shapes))], blanks[rng.choice(4, p=[0.9, 0.05, 0.03, 0.02])]
-        usual = len(values) if rng.random() < 0.4 else 2
-        inside = ",".join(f'{blank}"{k}"{blank}:{blank}{values[rng.integers(usual)]()}{blank}' for k in names)
-        told.append(f"{blank}{{{inside}}}{blank}".encode())
-    return told
-
-
-def line_by_line(told: list[bytes], columns: list[str], lists: frozenset[str]) -> tuple[dict[int, Any], list[int]]:
-    """The standard parser, which sees one line at a time: rows by number, and numbers of what is malformed."""
-    read, bad = dict[int, Any](), list[int]()
-    for number, line in enumerate(told, 1):
-        if not line.removesuffix(b"\r"):
-            continue
-        try:
-            text = line.decode().lstrip("\ufeff")
-        except UnicodeDecodeError:
-            bad.append(number)
-            continue
-        cells = None if len(line) > RECORD_BYTES or "\0" in text else ndjson._object(text, columns, lists)
-        if cells is None:
-            bad.append(number)
-        else:
-            read[number] = tuple(cells)
-    return read, bad
-
-
-BROKEN_LINES: dict[str, Any] = {
-    "": None,
-    "_FLAT": ndjson._FLAT.replace(r'"[^"\\\x00-\x1f]*"', r'"(?:[^"\\\x00-\x1f]|\\.)*"'),
-    "_NULL": np.isin(np.arange(256), list(b"n")),
-    "_BLANK": np.isin(np.arange(256), list(b" ")),
-    "_CUTS": np.isin(np.arange(256), list(b"{:}")),
-}
-
-
-@pytest.mark.parametrize("broken", list(BROKEN_LINES))
-def test_many_lines_together_are_read_as_each_alone(
-    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if broken:
-        monkeypatch.setattr(ndjson, broken, BROKEN_LINES[broken])
-    columns, lists, same = ["a", "é", "a_key_of_twenty_lett"], frozenset({"é"}), True
-    for seed, (block, piece, shapes) in enumerate([(1 << 24, 1 << 21, 8), (1 << 12, 512, 2), (1 << 16, 3000, 1)]):
-        rng = np.random.default_rng(seed)
-        told = odd_lines(rng, 400)
-        for name, value in (("BLOCK_BYTES", block), ("_PIECE", piece), ("_SHAPES", shapes)):
-            monkeypatch.setattr(lines if name == "BLOCK_BYTES" else ndjson, name, value)
-        end = [b"", b"\n", b"\r\n"][seed]
-        (tmp_path / "x.ndjson").write_bytes(b"\xef\xbb\xbf" * (seed > 0) + b"\n".join(told) + end)
-        told[-1] += b"\r" if end == b"\r\n" else b""
-        try:
-            batches = list(ndjson.read_ndjson(tmp_path / "x.ndjson", columns, lists))
-        except Exception:
-            assert broken
-            return
-        read = {int(n): row for b in batches for n, row in zip(b.lines, b.frame.rows(), strict=True)}
-        bad = [n for b in batches for n in b.malformed["line"].to_list()]
-        alone = line_by_line(told, columns, lists)
-        assert broken or (len(alone[0]) > 100 and len(alone[1]) > 20)
-        same &= (read, bad) == alone and list(read) == sorted(read)
-    assert same != bool(broken)
-
 
 DAY = datetime.datetime(2026, 11, 23, 1, 2, 3, 456789)
 ARROW: dict[str, Any] = {

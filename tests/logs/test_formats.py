@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers import batch as framing
-from pipeline.logs.readers import lines as ndjson
+from pipeline.logs.readers.batch import RECORD_BYTES
 from reticent import LogError
 
 from .conftest import Edition, canonical, check_delivery, ingest, make_card, quarantine
@@ -72,11 +73,18 @@ def test_files_of_all_formats_make_one_log(tmp_path: Path) -> None:
     assert canonical(snapshot)["user_id"].to_list() == ["u0", "u1", "u2", "u3"]
 
 
-def read_lines(lines: list[str], tmp_path: Path, columns: tuple[str, ...] = ("a", "b")) -> Any:
-    (tmp_path / "x.ndjson").write_text("\n".join(lines), encoding="utf-8")
-    batches = list(ndjson.read_ndjson(tmp_path / "x.ndjson", list(columns)))
-    rows = {int(line): row for b in batches for line, row in zip(b.lines, b.frame.rows(), strict=True)}
-    return rows, [line for b in batches for line in b.malformed["line"]]
+ROLES = ("states", "actions")
+
+
+def cells_of(folder: Path, told: list[Any], columns: tuple[str, str] = ("a", "b")) -> tuple[dict[int, Any], list[int]]:
+    """Cells of two columns by line, as the quarantine shows rows of nobody, and the lines that are no rows."""
+    (folder / "x.ndjson").write_bytes(b"\n".join(line.encode() if isinstance(line, str) else line for line in told))
+    domain = {what: {"column": c, "labels": 2, "other": True} for what, c in zip(ROLES, columns, strict=True)}
+    filed = quarantine(snapshot_of(folder, "x.ndjson", domain=domain).folder)
+    rows = filed.filter(rule="null_user").select("line", "source").rows()
+    bad = filed.filter(rule="malformed_line")["line"].to_list()
+    assert len(rows) + len(bad) == len(filed)
+    return {line: tuple(cells[c] for c in columns) for line, cells in rows}, bad
 
 
 LINES: list[tuple[str, Any]] = [
@@ -108,7 +116,7 @@ LINES: list[tuple[str, Any]] = [
 
 
 def test_a_line_is_one_object_or_malformed_whatever_stands_around_it(tmp_path: Path) -> None:
-    rows, malformed = read_lines([line for line, _ in LINES], tmp_path)
+    rows, malformed = cells_of(tmp_path, [line for line, _ in LINES])
     assert malformed == [i for i, (_, cells) in enumerate(LINES, 1) if cells == "malformed"]
     assert rows == {i: cells for i, (_, cells) in enumerate(LINES, 1) if cells != "malformed"}
 
@@ -117,59 +125,85 @@ def test_byte_order_mark_carriage_returns_blank_lines_and_small_blocks_change_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
-    told = [f'{{"a":{i},"b":"{"x" * (i % 7)}"}}' for i in range(30)]
+    # those with an escape are parsed alone, and stay in their place
+    told = [json.dumps({"a": i, "b": "x" * (i % 7) + "\n" * (i % 4 == 0)}) for i in range(30)]
     (tmp_path / "x.ndjson").write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(told).encode())
-    batches = list(ndjson.read_ndjson(tmp_path / "x.ndjson", ["a"]))
+    batches = list(lines.read_ndjson(tmp_path / "x.ndjson", ["a"]))
     assert len(batches) > 5
     assert [x for b in batches for x in b.frame["a"]] == [str(i) for i in range(30)]
     assert [x for b in batches for x in b.lines] == [1 + 2 * i for i in range(30)]
 
 
-JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4)),
-    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("abc"), inner, max_size=2)),
-    max_leaves=3,
-)
+RAW = ["9" * 40, "1E400", "-0.0", '"\\ud800"', "01", "+1", ".5", "nul", "NaNs", "'x'", "1 2", '"\\"', "-Infinity"]
+ODD = [b"", b"  ", b"[]", b"3", b"{", b'{"a":1}{"a":2}', b'{"a":1,}', b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}',
+       b'{"a":"\0"}', b'{"a":1}\r', b'{"a":"' + b"x" * RECORD_BYTES + b'"}', b'{"a"\r:1}', b"[" * 5000]  # fmt: skip
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcé"), JSON), max_size=4), st.booleans(), st.sampled_from(["", " "]))
-def test_the_flat_reader_and_the_parser_read_a_line_alike(pairs: Any, ascii_only: bool, gap: str) -> None:
-    inside = ",".join(f"{gap}{json.dumps(k)}{gap}:{json.dumps(v, ensure_ascii=ascii_only)}{gap}" for k, v in pairs)
-    line = f"{{{inside}}}"
+def odd_lines(rng: random.Random, many: int) -> list[bytes]:
+    """Objects of up to four pairs, in escapes or not, keys again and again, most with numbers alone; and odd lines."""
+    found = ODD * 3
+    for _ in range(many):
+        text = "".join(rng.choices('aé"\\\n\t\x7f\u2028\U0001f600{}[],: 0', k=rng.randrange(4)))
+        plain, gap = rng.random() < 0.5, rng.choice(["", "", " ", "\t"])
+        scalars = [text, text, None, True, False, math.nan, {"a": text}, [text, 1]] if rng.random() < 0.6 else [1]
+        values = [rng.choice([*scalars, rng.randrange(10**9), rng.gauss(0, 1e9)]) for _ in range(rng.randrange(5))]
+        told = [rng.choice(RAW) if rng.random() < 0.05 else json.dumps(v, ensure_ascii=plain) for v in values]
+        pairs = ",".join(f'{gap}"{rng.choice("abcé")}"{gap}:{gap}{value}{gap}' for value in told)
+        found.append(f"{{{pairs}}}".encode())
+    rng.shuffle(found)
+    return found
+
+
+def parsed(line: bytes, columns: tuple[str, str]) -> tuple[Any, ...] | None:
+    """What the standard parser says of a line; None: it is no row."""
+
+    def constant(name: str) -> str | None:
+        return None if name == "NaN" else name
+
     try:
-        data = line.encode() + b"\n"
-    except UnicodeEncodeError:
+        text = line.decode().lstrip("\ufeff")
+        pairs = json.loads(text, object_pairs_hook=tuple, parse_int=str, parse_float=str, parse_constant=constant)
+        held = [[v for k, v in pairs if k == column] for column in columns] if isinstance(pairs, tuple) else [[1, 1]]
+        "".join(str(v) for one in held for v in one).encode()
+    except (ValueError, RecursionError):
+        return None
+    if len(line) > RECORD_BYTES or any(len(one) > 1 or isinstance(v, tuple | list) for one in held for v in one):
+        return None
+    return tuple(str(v).lower() if isinstance(v, bool) else v or None for one in held for v in (one or [None]))
+
+
+BROKEN: dict[str, Any] = {
+    "_FLAT": lines._FLAT.replace(r'"[^"\\\x00-\x1f]*"', r'"(?:[^"\\\x00-\x1f]|\\.)*"'),
+    "_NULL": np.isin(np.arange(256), list(b"n")),
+    "_BLANK": np.isin(np.arange(256), list(b" ")),
+    "_CUTS": np.isin(np.arange(256), list(b"{:}")),
+}
+
+
+@pytest.mark.parametrize(
+    ("block", "piece", "shapes", "broken"),
+    [
+        (1 << 24, 1 << 21, 8, ""),
+        (1 << 12, 512, 2, ""),
+        (1 << 16, 3000, 1, ""),
+        *((1 << 16, 3000, 8, x) for x in BROKEN),
+    ],
+)
+def test_lines_are_read_as_the_standard_parser_reads_each(
+    block: int, piece: int, shapes: int, broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"BLOCK_BYTES": block, "_PIECE": piece, "_SHAPES": shapes, broken: BROKEN.get(broken)}.items():
+        monkeypatch.setattr(lines, name, value, raising=False)
+    told, columns = odd_lines(random.Random(block), 1000), ("a", "é")
+    alone = {i: parsed(line, columns) for i, line in enumerate(told, 1) if line.strip(b"\r")}
+    try:
+        rows, malformed = cells_of(tmp_path, told, columns)
+    except Exception:
+        assert broken
         return
-    batch = ndjson._batch(lines.frame_block(data, 1), ["a", "é"])
-    alone = ndjson._object(line, ["a", "é"])
-    assert batch.frame.rows() == ([] if alone is None else [tuple(alone)])
-    assert len(batch.malformed) == (alone is None)
-
-
-@pytest.mark.parametrize("piece", [1, 20, 1 << 21])
-@pytest.mark.parametrize("shapes", [1, 2, 8])
-def test_lines_of_many_shapes_stay_in_their_order(shapes: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ndjson, "_SHAPES", shapes)
-    monkeypatch.setattr(ndjson, "_PIECE", piece)
-    told = [
-        '{"a":1,"b":2}',
-        '{"b":3,"a":4}',
-        "{}",
-        '{"c":0}',
-        '{"a":"é\\n"}',
-        '{"a" :"x", "b":null}',
-        '{"a":1,"a":2}',
-        "[]",
-    ]
-    batch = ndjson._batch(lines.frame_block("\n".join([*told, *told, ""]).encode(), 1), ["a", "b"])
-    alone = [cells for line in told if (cells := ndjson._object(line, ["a", "b"])) is not None]
-    assert [list(row) for row in batch.frame.rows()] == alone * 2 and batch.malformed["line"].to_list() == [
-        7,
-        8,
-        15,
-        16,
-    ]
-    assert batch.lines.tolist() == [1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14]
+    same = malformed == [i for i, cells in alone.items() if cells is None]
+    same &= rows == {i: cells for i, cells in alone.items() if cells is not None}
+    assert same != bool(broken) and 100 < len(malformed) < 500
 
 
 def test_what_one_row_holds_never_changes_what_another_means(tmp_path: Path) -> None:
@@ -249,30 +283,31 @@ def test_every_cut_of_an_arrow_file_or_stream_is_noticed(
         assert sum(len(b.frame) for b in arrow.read_ipc(path, HEAD)) == len(FRAME)
 
 
-@pytest.mark.parametrize("changed", range(20))
-def test_a_key_that_differs_by_one_letter_is_another(changed: int) -> None:
+def test_a_key_that_differs_by_one_letter_is_another(tmp_path: Path) -> None:
     key = "a_key_of_twenty_lett"
-    other = key[:changed] + "X" + key[changed + 1 :]
-    data = f'{{"{key}":1}}\n{{"{other}":2}}\n{{"{key}":3}}\n'.encode()
-    batch = ndjson._batch(lines.frame_block(data, 1), [key])
-    assert batch.frame[key].to_list() == ["1", None, "3"]
+    others = [key[:i] + "X" + key[i + 1 :] for i in range(20)]
+    told = [f'{{"{name}":{i}}}' for i, other in enumerate(others) for name in (key, other)]
+    rows, _ = cells_of(tmp_path, told, (key, "b"))
+    assert [a for a, _ in rows.values()] == [cell for i in range(20) for cell in (str(i), None)]
 
 
 def test_a_column_that_nobody_asked_for_may_be_damaged(tmp_path: Path) -> None:
-    table = pa.table({"s": [1, 2], "note": ["a" * 40, "b" * 40]})
+    table = FRAME.head(2).with_columns(note=pl.Series(["a" * 40, "b" * 40]), s=pl.lit("x"), a=0, r=1.0).to_arrow()
     for file in (True, False):
         whole = stream_bytes(table, file=file)
         at = whole.index(b"a" * 40)
         (tmp_path / "n.arrow").write_bytes(whole[:at] + b"\xff" * 40 + whole[at + 40 :])
-        assert [b.frame["s"].to_list() for b in arrow.read_ipc(tmp_path / "n.arrow", ["s"])] == [[1, 2]]
-        (batch,) = arrow.read_ipc(tmp_path / "n.arrow", ["note", "s"])
-        assert batch.frame["s"].to_list() == [2] and batch.malformed["line"].to_list() == [1]
+        unread = snapshot_of(tmp_path, "n.arrow")
+        assert (unread.rows, unread.quarantined) == (2, {})
+        asked = {"actions": {"column": "note", "labels": ["b" * 40]}}
+        filed = quarantine(snapshot_of(tmp_path, "n.arrow", domain=asked).folder)
+        assert filed.select("line", "rule").rows() == [(1, "malformed_line"), (2, "gap")]
 
 
 def test_two_streams_glued_together_are_not_read_as_one(tmp_path: Path) -> None:
     (tmp_path / "two.arrows").write_bytes(stream_bytes(FRAME.to_arrow(), file=False) * 2)
     with pytest.raises(LogError, match="not a whole Arrow file"):
-        list(arrow.read_ipc(tmp_path / "two.arrows", HEAD))
+        snapshot_of(tmp_path, "two.arrows")
 
 
 def test_damaged_offsets_are_found_before_they_are_followed(tmp_path: Path) -> None:

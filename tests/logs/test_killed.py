@@ -23,6 +23,7 @@ from pipeline.logs.store import Snapshot, snapshots
 from pipeline.logs.summing import Resources
 from reticent import LogError
 
+from .conftest import ingest as by_hand
 from .conftest import make_card
 
 ROOT = Path(__file__).parents[2]
@@ -158,25 +159,18 @@ def test_a_file_that_grows_while_it_is_read_is_refused(folder: Path) -> None:
 
 def test_a_number_is_never_given_twice(folder: Path) -> None:
     store, card = folder / "store", make_card(folder, ["*.csv"])
-    first = ingest(card, store)
+    first = by_hand(card, folder)
     shutil.rmtree(first.folder)
-    second = ingest(card, store)
-    assert (first.number, second.number) == (1, 2)
+    assert (first.number, by_hand(card, folder).number) == (1, 2)
     shutil.rmtree(store / "tiny")
-    third = ingest(card, store)
-    assert third.number == 3
-    assert third.data_digest == first.data_digest
-    (store / ".last-snapshot-tiny").unlink()
-    shutil.rmtree(third.folder.parent / "snapshot-0003", ignore_errors=False)
-    assert ingest(card, store).number == 1
-
-
-def test_a_damaged_note_of_the_highest_number_says_so(folder: Path) -> None:
-    card = make_card(folder, ["*.csv"])
-    shutil.rmtree(ingest(card, folder / "store").folder)
-    (folder / "store" / ".last-snapshot-tiny").write_text("one")
+    third = by_hand(card, folder)
+    assert third.number == 3 and third.data_digest == first.data_digest
+    shutil.rmtree(third.folder)
+    (note := store / ".last-snapshot-tiny").write_text("one")
     with pytest.raises(LogError, match="write the highest snapshot number ever given"):
-        ingest(card, folder / "store")
+        by_hand(card, folder)
+    note.unlink()
+    assert by_hand(card, folder).number == 1
 
 
 def test_a_second_ingest_waits_for_the_first_and_shares_its_bytes(folder: Path) -> None:

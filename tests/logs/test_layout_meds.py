@@ -9,28 +9,31 @@ import polars as pl
 import pytest
 
 from pipeline.logs.readers import batch as framing
-from pipeline.logs.readers import meds
-from pipeline.logs.readers.batch import Request
 
-from .conftest import canonical, ingest
-from .layout_ingest import changed
+from .conftest import Edition, canonical, ingest
+from .layout_ingest import changed, taken
 from .layouts import card_of, cards, write_meds
 
 
-def window(rows: list[tuple[Any, ...]], folder: Path, **readings: dict[str, Any]) -> pl.DataFrame:
-    """Windows of some events ``(hour, code, number)`` of subject 1."""
+def window(rows: list[tuple[Any, ...]], folder: Path, **reading: Any) -> tuple[list[float], Edition]:
+    """What a reading says of the windows of some events ``(hour, code, number)`` of subject 1; 9.5: nothing."""
     events = [(1, int(h * 60), c, x) for h, c, x in rows]
     frame = pl.DataFrame(events, orient="row", schema=["subject_id", "m", "code", "numeric_value"])
     times = (pl.col("m") * 60_000_000).cast(pl.Datetime("us"))
     frame = frame.select("subject_id", times.alias("time"), "code", pl.col("numeric_value").cast(pl.Float32))
     frame.write_parquet(folder / "0.parquet")
-    needed = {"lab": {"codes": ["L"]}, "dose": {"codes": ["D"]}, "reward": {"codes": ["R"]}}
-    declared = cards()["MEDS"]["source"]["meds"] | {"readings": needed | readings}
-    card = card_of(changed("MEDS", source={"meds": declared}), folder)
-    asked = Request(["step", "end", *readings])
-    return pl.concat(
-        [b.frame for b in meds.read_meds(folder / "0.parquet", asked, card.source.meds, card.domain.horizon)]
-    )
+    meds = cards()["MEDS"]["source"]["meds"]
+    readings = {
+        "lab": {"codes": ["LAB"]},
+        "dose": {"codes": ["DOSE"], "empty": 0},
+        "reward": {"codes": ["L"]} | reading,
+    }
+    made = taken(
+        "MEDS", folder, source={"files": ["0.parquet"], "meds": meds | {"readings": readings}},
+        reward={"range": [0.0, 10.0], "steps": 20, "empty": 9.5}, unit={"episodes_per_user": 2},
+        domain={"states": {**cards()["MEDS"]["domain"]["states"], "other": True}},
+    )  # fmt: skip
+    return canonical(made)["reward"].to_list(), made
 
 
 START = (0.0, "HOSPITAL_ADMISSION", None)
@@ -38,36 +41,35 @@ START = (0.0, "HOSPITAL_ADMISSION", None)
 
 def test_windows_begin_at_the_opening_event_and_close_at_the_end(tmp_path: Path) -> None:
     events = [(-5, "L", 9.0), START, (3.99, "L", 1.0), (4, "L", 2.0), (8, "MEDS_DEATH", None), (8, "L", 3.0)]
-    rows = window([*events, (9, "L", 7.0)], tmp_path, lab={"codes": ["L"]})
-    assert rows.rows() == [(0, None, 1.0), (1, "died", 3.0)]
+    found, made = window([*events, (9, "L", 7.0)], tmp_path)
+    assert found == [1.0, 3.0] and canonical(made)["terminated"].to_list() == [False, True]
 
 
 def test_a_value_known_at_the_start_never_looks_into_its_window(tmp_path: Path) -> None:
     events = [(-5, "L", 9.0), START, (1, "L", 1.0), (4, "L", 2.0), (5, "L", 3.0), (13, "X", None)]
-    rows = window(events, tmp_path, lab={"codes": ["L"], "at": "start"})
-    assert rows["lab"].to_list() == [9.0, 2.0, 3.0, 3.0]
+    assert window(events, tmp_path, at="start")[0] == [9.0, 2.0, 3.0, 3.0]
 
 
-def test_readings_take_what_they_are_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("take", "found"),
+    [("first", [1, 9.5]), ("mean", [2.5, 9.5]), ("sum", [5, 9.5]), ("min", [1, 9.5]), ("max", [4, 9.5]),
+     ("count", [4, 0]), ("any", [1, 0]), ("binned", [2, 0])],
+)  # fmt: skip
+def test_readings_take_what_they_are_told(take: str, found: list[float], tmp_path: Path) -> None:
     events = [START, (1, "D//a", 1.0), (2, "D//b", 4.0), (3, "D//a", None), (3.5, "D//c", float("nan")), (6, "X", None)]
-    readings = {
-        take: {"codes": ["D//*"], "take": take} for take in ("first", "mean", "sum", "min", "max", "count", "any")
-    }
-    rows = window(events, tmp_path, **readings, binned={"codes": ["D//*"], "take": "sum", "empty": 0, "edges": [1, 5]})
-    assert rows.select(*readings, "binned").rows() == [
-        (1.0, 2.5, 5.0, 1.0, 4.0, 4, 1, 2), (None, None, None, None, None, 0, 0, 0),
-    ]  # fmt: skip
+    told = {"take": "sum", "empty": 0, "edges": [1, 5]} if take == "binned" else {"take": take}
+    assert window(events, tmp_path, codes=["D//*"], **told)[0] == found
 
 
 def test_a_second_admission_is_a_second_episode(tmp_path: Path) -> None:
-    rows = window(
-        [START, (2, "L", 1.0), (30, "HOSPITAL_ADMISSION", None), (31, "L", 2.0)], tmp_path, lab={"codes": ["L"]}
-    )
-    assert rows.rows() == [(0, None, 1.0), (0, None, 2.0)]
+    events = [START, (2, "L", 1.0), (30, "HOSPITAL_ADMISSION", None), (31, "L", 2.0)]
+    found, made = window(events, tmp_path)
+    assert sorted(found) == [1.0, 2.0] and made.episodes == 2
 
 
 def test_a_date_far_off_makes_no_more_windows_than_the_horizon_and_one(tmp_path: Path) -> None:
-    assert len(window([START, (24 * 365 * 900, "L", 1.0)], tmp_path, lab={"codes": ["L"]})) == 5
+    _, made = window([START, (24 * 365 * 900, "L", 1.0)], tmp_path)
+    assert (made.rows, made.source_rows, made.quarantined["beyond_horizon"]) == (4, 5, 1)
 
 
 @pytest.mark.parametrize("batch", [1, 5, 1 << 18])

@@ -266,12 +266,6 @@ def test_a_worker_of_another_version_or_with_other_files_sums_nothing(folder: Pa
     assert "does not see part-0000.parquet" in trouble_with(files, code)
 
 
-def test_a_task_never_raises(folder: Path) -> None:
-    files, code = sizes(opened(folder).part_files), code_digest()
-    found = attempt(SumParts(Careless(make_card(Path(), ["log.csv"])), opened(folder).part_files), files, code)
-    assert found == Trouble("ValueError") and USER not in repr(found)
-
-
 def test_without_the_extra_dask_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elsewhere, "find_spec", lambda _: None)
     with pytest.raises(CardError, match=r"reticent\[scale\]"):

@@ -253,16 +253,19 @@ def test_workers_of_dask_ingest_the_same_bytes(killed: bool, tmp_path: Path) -> 
     assert "odd-" not in logs and "log-a" not in logs
 
 
-class Panics:
+@dataclass(frozen=True)
+class Fails:
     """A task in which a library gives up, with a cell in what it says."""
 
-    files, named = (), "partition 3"
+    error: type[BaseException]
+    files = ()
+    named = "partition 3"
 
-    def __call__(self, seen):
-        raise pl.exceptions.PanicException("cannot cast 'patient-4711'")
+    def __call__(self, seen: Seen) -> Any:
+        raise self.error("cannot cast 'patient-4711'")
 
 
-def test_a_panic_of_a_library_is_trouble_without_its_text():
-    """It is no Exception, so it once went through, cell and all, to the logs of whoever asked."""
-    found = attempt(Panics(), (), code_digest())
-    assert isinstance(found, Trouble) and found.kind == "PanicException" and not found.text
+@pytest.mark.parametrize("error", [ValueError, pl.exceptions.PanicException])
+def test_what_a_library_raises_is_trouble_without_its_text(error: type[BaseException]) -> None:
+    """A panic is no Exception, so it once went through, cell and all, to the logs of whoever asked."""
+    assert attempt(Fails(error), (), code_digest()) == Trouble(error.__name__)

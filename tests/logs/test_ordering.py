@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.logs import decode as wide
-from pipeline.logs.store import source_hash
 from reticent import Card
 from tests.conftest import card_dict
 from tests.flows.observed import cartpole
@@ -76,13 +75,16 @@ def test_two_rows_at_one_place_stay_and_are_told(tmp_path):
     assert made.quarantined == {"repeated_row": 1, "same_place": 2}
 
 
-@pytest.mark.parametrize(
-    ("text", "hour"), [("+02", 6), ("-05", 13), ("+02:00", 6), ("+0200", 6), ("Z", 8), ("", 8), (" UTC", 8)]
-)
-def test_offsets_from_utc_are_read_as_databases_write_them(text, hour):
-    cells = pl.DataFrame({"raw_order": [f"2026-01-02 08:15:00{text}"]})
-    found = cells.select(wide.order_of({"order": pl.String()}) * 24).item()
-    assert found == pytest.approx(24 * 20455 + hour + 0.25)
+def test_offsets_from_utc_are_read_as_databases_write_them(tmp_path):
+    """Of each person, one row with an offset between two with none."""
+    written = {"+02": 6, "-05": 13, "+02:00": 6, "+0200": 6, "Z": 8, "": 8, " UTC": 8}
+    rows = [
+        f"u{i},2026-01-02 {at},{state},a,0"
+        for i, (text, hour) in enumerate(written.items())
+        for at, state in ((f"{hour:02}:14", "x"), (f"08:15:00{text}", "y"), (f"{hour:02}:16", "z"))
+    ]
+    found, _ = read(tmp_path, rows[::-1])
+    assert [row[:3] for row in seen(found)] == [(f"u{i}", h, h) for i in range(len(written)) for h in range(3)]
 
 
 @pytest.mark.parametrize("last_row", ["unknown", "ends"])
@@ -191,12 +193,13 @@ def test_a_last_row_that_ends_needs_an_end():
 
 
 def test_what_is_left_at_its_default_leaves_the_cards_digest(tmp_path):
-    steps = {"columns": {**COLUMNS, "step": "at"}, "order_by": None}
-    assert source_hash(declare(tmp_path, **steps)) == source_hash(declare(tmp_path, **steps, first_step=0))
-    assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, first_step=1))
-    assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, gap="cut"))
-    assert source_hash(declare(tmp_path, **steps)) == source_hash(declare(tmp_path, **steps, last_row="unknown"))
-    assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, last_row="ends"))
+    def digest(**more) -> str:
+        columns = {**COLUMNS, "step": "at"}
+        return read(tmp_path, ["u,1,x,a,0"], columns=columns, order_by=None, **more)[1].source_hash
+
+    plain = digest()
+    assert plain == digest(first_step=0) == digest(last_row="unknown")
+    assert plain not in (digest(first_step=1), digest(gap="cut"), digest(last_row="ends"))
 
 
 @pytest.mark.parametrize("files", [["a.parquet", "b.parquet"], ["b.parquet"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.logs.readers import arrow, lines
+from pipeline.logs.readers import lines
 from pipeline.logs.readers.batch import RECORD_BYTES
 from reticent import LogError
 
@@ -177,15 +178,37 @@ def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind: pl.Dat
     assert found[0] == found[1] and len(found[0]) == 3
 
 
+@pytest.mark.parametrize("kind", [pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns"), pl.Date])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_moment_beyond_every_calendar_is_missing_and_the_others_stay(kind: Any, sign: int, tmp_path: Path) -> None:
+    far = sign * (2**31 - 1 if kind == pl.Date else 2**63 - 1)
+    moments = pl.Series("episode", [0, far, 1], dtype=pl.Int32 if kind == pl.Date else pl.Int64).cast(kind)
+    rows = pl.DataFrame({"user": ["u", "far", "v"], "t": 0, "s": "x", "a": 0, "r": 1.0}).with_columns(moments)
+    found = list[pl.DataFrame]()
+    for place, some in (("with", rows), ("without", rows.filter(pl.col("user") != "far"))):
+        (folder := tmp_path / place).mkdir()
+        some.write_parquet(folder / "log.parquet")
+        found.append(table(folder, "log.parquet").filter(pl.col("user_id") != "far"))
+        # the years that a count of nanoseconds reaches are all in the calendar
+        assert folder.name == "without" or len(table(folder, "log.parquet")) == 2 + (kind == pl.Datetime("ns"))
+    assert found[0].equals(found[1]) and len(found[0]) == 2
+
+
 def test_a_file_that_two_patterns_name_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(TEXT, encoding="utf-8")
     assert len(table(tmp_path, "log.csv", "*.csv")) == 2
 
 
 def test_only_the_columns_of_the_card_are_read(tmp_path: Path) -> None:
-    FRAME.with_columns(notes=pl.lit("private")).write_parquet(tmp_path / "log.parquet")
-    batches = list(arrow.read_parquet(tmp_path / "log.parquet", ["t", "user"]))
-    assert [b.frame.columns for b in batches] == [["t", "user"]]
+    """What stands in another column may be damaged."""
+    FRAME.with_columns(notes=pl.lit("private")).write_parquet(path := tmp_path / "log.parquet")
+    for i, whole in ((6, True), (5, False)):
+        found = pq.ParquetFile(path).metadata.row_group(0).column(i)
+        with path.open("r+b") as file:
+            file.seek(found.dictionary_page_offset or found.data_page_offset)
+            file.write(b"\0" * found.total_compressed_size)
+        with nullcontext() if whole else pytest.raises(LogError, match=r"log\.parquet"):
+            assert len(table(tmp_path, "log.parquet")) == 2
 
 
 DAMAGED = [

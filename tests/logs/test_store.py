@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs.ingest import ingest as ingest_night
@@ -101,6 +102,10 @@ def test_the_manifest_tells_what_was_read_and_what_became_of_it(folder: Path) ->
     assert told.quarantined == {"malformed_line": 1, "reward_off_lattice": 1}
     assert (told.source_rows, told.rows, told.users, told.episodes, told.partitions) == (3, 2, 2, 2, 1)
     assert len(canonical(told)) == 2
+    group = pq.ParquetFile(told.part_files[0]).metadata.row_group(0)
+    columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+    for needed in ("step", "state", "action", "reward", "next_state"):
+        assert "RLE_DICTIONARY" in columns[needed].encodings and columns[needed].compression == "ZSTD", needed
     assert told.domain_hash == make_card(folder, ["log.csv"]).domain_hash()
 
 

@@ -17,7 +17,7 @@ from pipeline.logs.aggregate import CountSums
 from pipeline.logs.elsewhere import Here, Packed
 from pipeline.logs.regression_sums import TallySums
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Resources, forget, sum_snapshot
+from pipeline.logs.summing import Resources, sum_snapshot
 
 from .conftest import make_card
 from .test_aggregate import capped_card, people, same, snapshot
@@ -78,11 +78,3 @@ def test_packed_sums_add_up_to_what_they_were(values: list[int]) -> None:
     total = {"a": np.ones((len(values), 1), dtype=np.int64)}
     Packed.of({"a": table.reshape(-1, 1)}).add_to(total)
     np.testing.assert_array_equal(total["a"][:, 0], table + 1)
-
-
-def test_what_older_versions_kept_of_a_sum_goes(tmp_path):
-    kept = snapshot([people(3)], tmp_path)
-    for name in (".sums", ".sums.partial", ".sums.new"):
-        (kept.folder / name).write_bytes(b"raw sums")
-    forget(kept)
-    assert not list(kept.folder.glob(".sums*"))

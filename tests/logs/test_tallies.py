@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import load_card
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.regression_sums import in_second_half, tally
+from reticent import load_card
 from tests.flows.shop import lay_out, rows
 
 Q, ENDS = 64, (0, 64)
@@ -56,14 +56,9 @@ def test_everybody_and_the_halves_are_what_a_loop_counts(shop):
         np.testing.assert_array_equal(found.rewards, r)
         np.testing.assert_array_equal(found.first, first)
     assert 0.3 < np.mean(list(second.values())) < 0.7
-
-
-def test_visits_are_those_of_the_count_tables(shop):
-    card, snapshot = shop
     counts = aggregate(snapshot, card).tables
-    found = tally(snapshot, card, Q, ENDS, split=False)["both"]
-    np.testing.assert_array_equal(found.visits, counts["n_sas"])
-    np.testing.assert_array_equal(found.first, counts["n_0"])
+    np.testing.assert_array_equal(both.visits, counts["n_sas"])
+    np.testing.assert_array_equal(both.first, counts["n_0"])
 
 
 def test_declared_rewards_are_taken_from_the_card_and_none_is_read(shop, tmp_path):

@@ -132,6 +132,12 @@ def test_each_rule_files_its_rows_and_leaves_the_others_alone(tmp_path, form, wh
         assert filed["line"].to_list() == [6 if form == "csv text" else 5] and filed["source"][0]["who"] == "odd"
 
 
+@pytest.mark.parametrize("odd", [{}, {"a": 0.5}, [[0.5], [0.5]]])
+def test_what_is_no_flat_list_is_no_vector(tmp_path, odd):
+    s = ingested(tmp_path, [*GOOD, ("odd", 0, 0, odd, [0.1], None, False)], "ndjson")
+    assert s.quarantined == {"malformed_line": 1} and s.rows == 4
+
+
 @pytest.mark.parametrize(
     ("cells", "rule"),
     [

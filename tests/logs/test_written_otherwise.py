@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.logs.decode import index_states, plain_cell, plain_date
-from pipeline.logs.store import source_hash
+from pipeline.logs.decode import index_states, plain_cell
 from reticent import Card, CardError, LogError, load_card
 from tests.conftest import card_dict
 from tests.logs.conftest import canonical, ingest, quarantine
@@ -110,11 +109,15 @@ def test_what_does_not_fit_is_refused_by_its_key(tmp_path, states, source, said)
 
 
 def test_a_card_that_says_none_of_it_has_the_digests_it_had(tmp_path):
-    card = declare(tmp_path)
-    told = card.model_dump(mode="json")
-    new = {"separator", "rename", "numbers", "dates", "units", "same_place"}
-    assert not new & set(told["source"]) and "product" not in told["domain"]["states"]
-    assert source_hash(card) != source_hash(declare(tmp_path, separator=";"))
+    found = []
+    for mark, said in ((",", {}), (";", {"separator": ";"})):
+        (folder := tmp_path / mark).mkdir()
+        card = declare(folder, **said)
+        (folder / "log.csv").write_text("user,at,state,action,paid\nu,1,x,a,1\n".replace(",", mark))
+        found.append((set(card.model_dump(mode="json")["source"]), ingest(card, folder / "home").source_hash))
+    new = {"rename", "numbers", "dates", "units", "same_place"}
+    assert not new & found[0][0] and found[1][0] - found[0][0] == {"separator"} and found[0][1] != found[1][1]
+    assert "product" not in declare(tmp_path).model_dump(mode="json")["domain"]["states"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -135,12 +138,15 @@ def test_numbers_are_read_as_they_were_written(number, cents):
         ("dd.mm.yyyy", "3.2.2026", "2026-02-03"),
         ("mm/dd/yyyy", "02/03/2026 7:05", "2026-02-03 07:05"),
         ("yyyy/mm/dd", "2026/2/3", "2026-02-03"),
-        ("dd/mm/yyyy", "2026-02-03", "2026-02-03"),
-        ("dd/mm/yyyy", "soon", "soon"),
+        ("dd/mm/yyyy", "2026-02-03", "2026-02-03T00:00"),
+        ("dd/mm/yyyy", "soon", None),
     ],
 )
-def test_dates_are_read_as_they_were_written(form, text, iso):
-    assert pl.DataFrame({"x": [text]}).select(plain_date(pl.col("x"), form)).item() == iso
+def test_dates_are_read_as_they_were_written(tmp_path, form, text, iso):
+    card = declare(tmp_path, dates=form)
+    (tmp_path / "log.csv").write_text(f"user,at,state,action,paid\nu,{text},x,a,1\nu,{iso},y,a,1\n")
+    made = ingest(card, tmp_path / "home")
+    assert made.quarantined == ({"unparsable": 2} if iso is None else {"same_place": 2})
 
 
 def test_a_frame_is_named_by_its_errors_with_column_and_row(tmp_path):

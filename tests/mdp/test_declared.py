@@ -6,40 +6,36 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from pipeline.declaration.declared_features import Features
-from tests.conftest import card_dict
+
+@pytest.fixture
+def mapped(make_card):
+    """The map of a card of two states and two actions."""
+    return lambda **features: make_card(features=features).features.feature_map(2, 2)
 
 
-def test_one_hot_has_a_feature_a_pair():
-    m = Features(kind="one_hot").feature_map(2, 3)
-    np.testing.assert_array_equal(m.integers.reshape(6, 6), np.eye(6))
-    assert m.square == 1 and m.unit == 1
-
-
-def test_a_product_multiplies_the_states_row_with_the_actions():
-    m = Features(kind="product", states=[[1, 2], [0, 3]], actions=[[1, 0], [5, -1]]).feature_map(2, 2)
-    np.testing.assert_array_equal(m.integers[0, 1], [5, -1, 10, -2])
-    np.testing.assert_array_equal(m.integers[1, 0], [0, 0, 3, 0])
-    assert m.square == 15**2 + 3**2 and float(m.unit_squared) == 1 / 234
-
-
-def test_a_table_is_taken_as_written_and_no_longer_than_declared():
+def test_each_kind_gives_the_integers_of_its_words_and_no_longer_ones_than_declared(mapped):
+    one_hot = mapped(kind="one_hot")
+    np.testing.assert_array_equal(one_hot.integers.reshape(4, 4), np.eye(4))
+    assert one_hot.square == 1 and one_hot.unit == 1
+    product = mapped(kind="product", states=[[1, 2], [0, 3]], actions=[[1, 0], [5, -1]])
+    np.testing.assert_array_equal(product.integers[0, 1], [5, -1, 10, -2])
+    np.testing.assert_array_equal(product.integers[1, 0], [0, 0, 3, 0])
+    assert product.square == 15**2 + 3**2 and float(product.unit_squared) == 1 / 234
     table = [[[1, 2], [3, 4]], [[0, 0], [-5, 0]]]
-    assert Features(kind="table", table=table).feature_map(2, 2).integers.tolist() == table
-    assert Features(kind="table", table=table, square=100).feature_map(2, 2).square == 100
-    with pytest.raises(ValueError, match=r"square = 24.*25"):
-        Features(kind="table", table=table, square=24).feature_map(2, 2)
+    assert mapped(kind="table", table=table).integers.tolist() == table
+    assert mapped(kind="table", table=table, square=100).square == 100
 
 
-def test_balanced_features_span_the_same_values():
-    plain = Features(kind="table", table=[[[1, 0], [1, 1]]])
-    even = Features(kind="table", table=[[[1, 0], [1, 1]]], balanced=True).feature_map(1, 2)
-    assert plain.feature_map(1, 2).dimension == even.dimension == 2
-    assert np.linalg.matrix_rank(even.integers[0]) == 2
+def test_balanced_features_span_the_same_values(mapped):
+    table = [[[1, 0], [1, 1]]] * 2
+    even = mapped(kind="table", table=table, balanced=True)
+    assert mapped(kind="table", table=table).dimension == even.dimension == 2
+    assert np.linalg.matrix_rank(even.integers[0]) == 2 and even.integers.tolist() != table
 
 
 WRONG = [
     ({"kind": "table"}, "goes with 'table'"),
+    ({"kind": "table", "table": [[[1, 2], [3, 4]], [[0, 0], [-5, 0]]], "square": 24}, r"square = 24.*25"),
     ({"kind": "one_hot", "states": [[1]]}, "no rows of its own"),
     ({"kind": "product", "states": [[1], [1, 2]], "actions": [[1], [1]]}, "same number"),
     ({"kind": "table", "table": [[[1], [1]]]}, "2 lists"),
@@ -58,4 +54,3 @@ def test_a_card_with_a_wrong_map_says_what_is_wrong(make_card, features, told):
 
 def test_features_are_no_part_of_the_registered_domain(make_card):
     assert make_card().domain_hash() == make_card(features={"kind": "one_hot"}).domain_hash()
-    assert "features" not in card_dict()

@@ -19,6 +19,7 @@ def test_every_row_becomes_integers_of_the_ball_truncated_toward_zero(steps):
     assert ((f * f).sum(1) <= steps**2).all()
     assert (f == quantise(rows, steps)).all()
     np.testing.assert_array_equal(quantise(np.array([[0.256, -0.256]]), 100), [[25, -25]])
+    np.testing.assert_array_equal(finite_map(np.array([[[3.0, 4.0]]]), 100).integers, [[[59, 79]]])
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,3 @@ def test_bits_become_plus_and_minus_one():
     cosines = even @ even.T / norms.max()
     # corners of a cube: neighbours at 1/3, opposite ones at -1/3
     np.testing.assert_allclose(np.sort(cosines[0]), [-1 / 3, 1 / 3, 1 / 3, 1], atol=0.01)
-
-
-def test_finite_maps_clip_what_is_too_long():
-    m = finite_map(np.array([[[3.0, 4.0]]]), 100)
-    np.testing.assert_array_equal(m.integers, [[[59, 79]]])

@@ -58,13 +58,10 @@ def test_each_call_is_answered_once_and_in_order():
     with pytest.raises(MechanismClosedError):
         desk.regression(0, zero, NONE)
     assert desk.release().rho == 1
-
-
-def test_nothing_is_asked_of_the_variance_half_at_the_last_step_or_without_a_plan_for_it():
-    with pytest.raises(MechanismClosedError, match="no variance call"):
-        InteractiveRegression(plan(), rows(), SeededNoise(0)).variance(2, zero, NONE)
-    with pytest.raises(MechanismClosedError, match="no variance call"):
-        InteractiveRegression(plan(variance=False), rows(), SeededNoise(0)).variance(1, zero, NONE)
+    # nothing is asked of the variance half at the last step, or without a plan for it
+    for terms, step in (({}, 2), ({"variance": False}, 1)):
+        with pytest.raises(MechanismClosedError, match="no variance call"):
+            InteractiveRegression(plan(**terms), rows(), SeededNoise(0)).variance(step, zero, NONE)
 
 
 def test_real_rows_refuse_every_desk_that_is_not_private():

@@ -52,36 +52,36 @@ def test_the_largest_move_of_all_people_is_the_sensitivity(tmp_path, make_card, 
     (table,) = layout.tables
     points = np.array([counted(tmp_path, card, layout, person) for person in PEOPLE])
     moves = points[:, None] - points[None]
+    # the cheaper of the two ways
     assert (moves**2).sum(-1).max() == table.replace.l2_squared == min(number, 2)
     assert np.abs(moves).sum(-1).max() == table.replace.l1
     nobody = points[PEOPLE.index([])]
     assert ((points - nobody) ** 2).sum(-1).max() == table.add_remove.l2_squared
-    # the cheaper of the two ways
-    assert table.replace.l2_squared <= min(number, 2)
 
 
-def test_a_broken_twin_that_counts_everybody_under_each_of_many_rules_moves_further(tmp_path, make_card, monkeypatch):
-    monkeypatch.setattr(GateLayout, "once", property(lambda self: False))
+def test_broken_twins_that_count_under_each_of_many_rules_or_count_rows_move_further(tmp_path, make_card, monkeypatch):
     layout, card = GateLayout("tiny", "synthetic", RULES[:4]), make_card()
-    points = np.array([counted(tmp_path, card, layout, person) for person in PEOPLE])
-    moves = ((points[:, None] - points[None]) ** 2).sum(-1)
-    monkeypatch.undo()
-    assert moves.max() == 4 > layout.tables[0].replace.l2_squared
-
-
-def test_a_broken_twin_that_counts_rows_moves_further(tmp_path, make_card):
+    with monkeypatch.context() as patch:
+        patch.setattr(GateLayout, "once", property(lambda self: False))
+        points = np.array([counted(tmp_path, card, layout, person) for person in PEOPLE])
+    assert ((points[:, None] - points[None]) ** 2).sum(-1).max() == 4 > layout.tables[0].replace.l2_squared
     rows = np.array([[person.count(rule) for rule in RULES[:2]] for person in PEOPLE])
     assert ((rows[:, None] - rows[None]) ** 2).sum(-1).max() > GateLayout("t", "real", RULES[:2]).tables[0].replace.l1
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])
-def test_the_extremes_attain_the_sensitivity(number):
+def test_the_extremes_attain_the_sensitivity_and_who_joins_is_counted_once_or_under_each_rule(number):
+    """Every subset of the rules that a person may be counted under, as the layout says."""
     layout = GateLayout("tiny", "synthetic", RULES[:number])
     (table,) = layout.tables
     summed = PrivateSum(layout, (table.mechanism(9),))
     one, other = summed.worst_pair(layout.count)
     move = layout.count(one)[SET_ASIDE] - layout.count(other)[SET_ASIDE]
     assert (move**2).sum() == table.replace.l2_squared and summed.rho == Fraction(table.replace.l2_squared, 18)
+    most = 1 if layout.once else number
+    people = [p for p in itertools.product((0, 1), repeat=number) if sum(p) <= most]
+    assert table.add_remove.l2_squared == table.add_remove.l1 == max(map(sum, people))
+    assert table.replace.l1 == max(sum(abs(a - b) for a, b in zip(p, q, strict=True)) for p in people for q in people)
 
 
 def test_the_noise_is_the_mechanisms_and_real_people_get_the_operating_systems():
@@ -91,14 +91,3 @@ def test_the_noise_is_the_mechanisms_and_real_people_get_the_operating_systems()
     drawn = np.array([summed.draw(sums, SeededNoise(i)).tables[SET_ASIDE] for i in range(2000)])
     assert np.abs(drawn.mean(0) - [10, 7]).max() < 2 and np.abs(drawn.var(0) / 400 - 1).max() < 0.15
     assert summed.draw(sums, OsNoise()).noise == "os"
-
-
-@pytest.mark.parametrize("rules", [2, 5])
-def test_who_joins_is_counted_once_or_under_each_rule(rules):
-    """Every subset of the rules that a person may be counted under, as the layout says."""
-    layout = GateLayout("shop", "synthetic", tuple(f"rule {i}" for i in range(rules)))
-    (table,) = layout.tables
-    most = 1 if layout.once else rules
-    people = [p for p in itertools.product((0, 1), repeat=rules) if sum(p) <= most]
-    assert table.add_remove.l2_squared == table.add_remove.l1 == max(map(sum, people))
-    assert table.replace.l1 == max(sum(abs(a - b) for a, b in zip(p, q, strict=True)) for p in people for q in people)

@@ -40,13 +40,6 @@ def test_blocks_are_short_enough_for_the_worst_rows():
     assert extent.block * 1024 * 1024 * 2**26 < 2**53
 
 
-def test_the_order_of_rows_does_not_matter_to_the_bit():
-    f, y, w = floats(*rows(5000, 5))
-    extent, order = Extent(5000, 5 * 10**6, 1024, 20_000), np.random.default_rng(1).permutation(5000)
-    one, two = exact_sums(extent, f, y, w), exact_sums(extent, f[order], y[:, order], w[order])
-    assert (one[0] == two[0]).all() and (one[1] == two[1]).all()
-
-
 def test_counts_give_the_sums_of_the_rows():
     f, y, w = rows(6, 4)
     cell = np.random.default_rng(2).integers(6, size=1000)

@@ -107,13 +107,10 @@ def test_people_of_the_second_half_pay_for_the_steps_at_which_they_join_the_firs
     assert 0.99 * claimed < found <= claimed if weigh else found <= claimed
 
 
-def test_a_window_upside_down_is_refused():
+def test_a_window_upside_down_is_refused_and_a_weight_that_is_no_number_stays_within_its_bound():
     for low, high in ((1.0, 0.0), (float("nan"), 1.0), (0.0, float("nan"))):
         with pytest.raises(ValueError, match="low <= high"):
             Window(low, high)
-
-
-def test_a_weight_that_is_no_number_stays_within_its_bound():
     q = Quantiser(64, 0, 64, (0, 64), 0, 16)
     assert q.weights(np.array([np.nan, np.inf, -np.inf, 0.5])).tolist() == [1, 16, 1, 8]
 

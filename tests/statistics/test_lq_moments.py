@@ -58,6 +58,13 @@ def test_values_are_truncated_toward_zero_and_stay_in_the_ball_whatever_they_are
     # 3-4-5 and 7-24-25 lie on the ball: no rounding throws them out
     z, _ = layout.rows(person([[0.6, 0.8], [0, 0]], [[0.28, -0.96]]))
     np.testing.assert_array_equal(z, [[15, 20, 7, -24]])
+    # a successor longer than its ball is shortened, after the factor that the whole row gets; none is stretched
+    rows = [r.normal(0, scale, (500, n)) for n, scale in ((3, 1.0), (2, 0.3), (3, 5.0))]
+    z, y = (v / 2**20 for v in layout_of(3, 2, steps=2**20).rows(Transitions(*rows)))
+    for before, after in zip(rows, (z[:, :3], z[:, 3:], y), strict=True):
+        assert after.any(axis=1).all()
+        lengths = np.linalg.norm(after, axis=1)
+        assert lengths.max() <= 1 + 1e-12 and (lengths <= np.linalg.norm(before, axis=1) + 1e-12).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -115,9 +122,6 @@ def test_real_data_is_refused_to_every_other_noise_before_a_row_is_read():
             draw_lq(plan, rows, noise)
     with pytest.raises(AssertionError, match="rows were read"):
         draw_lq(real, logged, OsNoise())
-
-
-def test_operating_system_noise_releases():
     release = draw_lq(plan_of(steps=4096), everybody()[:50], OsNoise())
     assert release.noise == "os" and release.tables["target"].shape == (2, 1)
 
@@ -147,15 +151,3 @@ def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():
     assert gram_deviation(plan_of(rho=None)) == 0.0
     # the coarsest lattice has one step
     assert layout_of(steps=1).square == 2
-
-
-def test_rows_are_cut_to_their_balls_and_never_stretched():
-    """A successor that is longer than its ball is shortened, after the factor that the whole row gets."""
-    rng = np.random.default_rng(0)
-    rows = [rng.normal(0, scale, (500, n)) for n, scale in ((3, 1.0), (2, 0.3), (3, 5.0))]
-    fine = 2**20
-    z, following = layout_of(3, 2, steps=fine).rows(Transitions(*rows))
-    for before, after in zip(rows, (z[:, :3] / fine, z[:, 3:] / fine, following / fine), strict=True):
-        assert after.any(axis=1).all()
-        lengths = np.linalg.norm(after, axis=1)
-        assert lengths.max() <= 1 + 1e-12 and (lengths <= np.linalg.norm(before, axis=1) + 1e-12).all()

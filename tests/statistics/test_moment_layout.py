@@ -61,12 +61,6 @@ def test_two_placebos_cost_what_one_did():
     assert layout(len(SCORES), STEPS).cost(rates) > of.cost(rates) + 3 * STEPS**2
 
 
-def test_a_twin_that_halves_the_price_and_not_the_clip_is_caught():
-    of = layout(1, 8, (0,))
-    long = np.array([[t[SUMS][0], t[SQUARES][0]] for t in (layout(1, 8).add_up(np.array([[y]])) for y in (-1.0, 1.0))])
-    assert ((long[0] - long[1]) ** 2).sum() > of.cost({SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(0)})
-
-
 @pytest.mark.parametrize("scores", [4, 5])
 def test_one_score_more_is_in_the_price(scores):
     """Logged probabilities have a check of their own, summed with the others: five scores for four."""
@@ -102,18 +96,16 @@ def test_noise_costs_the_budget_and_joining_at_most_half(rho):
     assert summed.layout.cost(summed.rates, "add_remove") <= rho / 2
 
 
-def test_a_twin_that_does_not_centre_squares_pays_too_little_for_joining():
+def test_twins_that_halve_the_price_alone_leave_squares_uncentred_or_forget_a_score_are_caught():
+    rates = {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(0)}
+    long = np.array([[t[SUMS][0], t[SQUARES][0]] for t in (layout(1, 8).add_up(np.array([[y]])) for y in (-1.0, 1.0))])
+    assert ((long[0] - long[1]) ** 2).sum() > layout(1, 8, (0,)).cost(rates)
     of = layout(1, 8)
     at = points(of)
     at[:, 1] += of.steps // 2
-    rates = {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(0)}
     assert (at[:, :2] ** 2).sum(-1).max() > of.cost(rates, "add_remove")
-
-
-def test_a_twin_with_a_score_more_than_it_charges_is_caught():
     of = layout(2, 4)
     at = points(of)
-    rates = {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(0)}
     assert ((at[:, None] - at[None]) ** 2)[..., :4].sum(-1).max() > replace(of, scores=1).cost(rates)
 
 

@@ -123,6 +123,7 @@ def test_no_evidence_is_no_agreement():
         found = prepared(released(made, 100, seed)[1], made.card, "practical")
         assert found.drift is not None and not found.shared
     assert math.isinf(step_drift(np.zeros((10, 50, 5, 50)), 1.0).error)
+    assert not _sharing_pays(np.zeros((3, 2, 2, 3)), 1.0, StepDifference(0.0, 0.1))
 
 
 def test_a_second_table_of_visits_is_fitted_in_by_least_squares():
@@ -148,10 +149,6 @@ def test_the_papers_bound_is_the_printed_one():
     H, S, A, rho, delta = 3, 4, 2, 0.7, 0.05
     E = 2 * noise_bound(math.sqrt(2 * H / rho), 2 * H * S**2 * A, delta)
     assert math.exp((E / 4) ** 2 * rho / H) == pytest.approx(4 * H * S**2 * A / delta)
-
-
-def test_where_nothing_was_counted_no_steps_are_shared():
-    assert not _sharing_pays(np.zeros((3, 2, 2, 3)), 1.0, StepDifference(0.0, 0.1))
 
 
 def test_a_visit_carries_the_noise_of_the_successors_that_are_left():

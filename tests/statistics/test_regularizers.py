@@ -127,6 +127,11 @@ def test_whatever_is_sent_stays_inside_the_bounds():
         for h in range(2):
             parts = [p.reshape(2, -1)[h] for p in np.split(x.astype(object), np.cumsum(m.sizes)[:2])]
             assert (parts[0] ** 2).sum() + 2 * (parts[1] ** 2).sum() <= LATTICE**2 >= (parts[2] ** 2).sum()
+    # what is no number counts as nothing
+    one = MixtureMessage(2, 1, 1.0, (1.0,), 1.0, unit=False)
+    for bad, most in ((np.nan, 0), (np.inf, LATTICE)):
+        sent = one.integers(visit([bad], bad))
+        assert sent.min() >= 0 and sent.max() <= most
 
 
 def test_sums_give_back_what_was_sent_and_a_person_sends_one_row_a_step():
@@ -313,11 +318,3 @@ def test_real_data_is_refused():
             make(message(unit=True), 10, Ask(epsilon=1.0, delta=1e-5), 0.01, REAL, OsNoise())
     with pytest.raises(RealDataError):
         fixed(message(unit=True), 10, 0.01, REAL, OsNoise())
-
-
-def test_what_is_no_number_counts_as_nothing():
-    message = MixtureMessage(2, 1, 1.0, (1.0,), 1.0, unit=False)
-    for bad, most in ((np.nan, 0), (np.inf, LATTICE)):
-        row = np.array([[bad]])
-        sent = message.integers(Visits(np.array([0]), np.array([0]), row, np.array([bad]), np.array([1]), 1))
-        assert sent.min() >= 0 and sent.max() <= most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -162,34 +163,24 @@ def test_a_person_outside_the_small_domains_stays_below_the_claim():
             assert got[0] <= l2 and got[1] <= l1, (dynamics, table)
 
 
-TWINS = {
-    "a forgotten step": lambda c: {t: (l2 - 2, l1 - 2) for t, (l2, l1) in c.items()},
-    "twice too much": lambda c: {t: (2 * l2, 2 * l1) for t, (l2, l1) in c.items()},
-}
-
-
-@pytest.mark.parametrize("twin", TWINS)
-def test_a_wrong_sensitivity_is_caught(twin):
-    card = tiny()
+@pytest.mark.parametrize("twin", ["a forgotten step", "twice too much", "a cap that is ignored"])
+def test_a_wrong_sensitivity_and_counting_that_ignores_the_cap_are_caught(twin, monkeypatch):
+    card = tiny("stationary", cap=1) if "cap" in twin else tiny()
+    told = claims(card)
+    if "cap" in twin:
+        monkeypatch.setattr("pipeline.logs.aggregate.cap_cells", lambda rows, card: rows)
+    elif "step" in twin:
+        told = {t: (l2 - 2, l1 - 2) for t, (l2, l1) in told.items()}
+    else:
+        told = {t: (2 * l2, 2 * l1) for t, (l2, l1) in told.items()}
     with pytest.raises(AssertionError, match="enumerated"):
-        check(card, "two_tables", [0.0, 1.0], TWINS[twin](claims(card)))
-
-
-def test_counting_that_ignores_the_cap_is_caught(monkeypatch):
-    import pipeline.logs.aggregate as aggregate
-
-    monkeypatch.setattr(aggregate, "cap_cells", lambda rows, card: rows)
-    card = tiny("stationary", cap=1)
-    with pytest.raises(AssertionError, match="enumerated"):
-        check(card, "two_tables", [0.0, 1.0], claims(card))
+        check(card, "two_tables", [0.0, 1.0], told)
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("rho", [0.1, 1.0, 2.5])
 @pytest.mark.parametrize("tables", ["one_table", "two_tables"])
 def test_emitted_scales_cost_at_most_what_was_asked(case, rho, tables):
-    from fractions import Fraction
-
     mechanisms = count_sum(CASES[case][0], Ask(rho=rho, tables=tables)).mechanisms
     spent = sum((Fraction(m.l2_squared, 2 * m.variance) for m in mechanisms), Fraction(0))
     assert spent <= Fraction(str(rho))
@@ -205,12 +196,6 @@ def test_the_paper_scales_cost_exactly_rho_where_its_assumptions_hold():
     assert sum(m.rho for m in mechanisms) == 1
     laplace = count_sum(card, Ask(epsilon=1.0, tables="two_tables", calibration="paper")).mechanisms
     assert [m.scale for m in laplace] == [80, 80] and sum(m.epsilon for m in laplace) == 1
-
-
-def test_the_paper_scales_are_recomputed_where_they_do_not_hold():
-    two = card_dict(
-        unit={"user": "user_id", "episodes_per_user": 2, "users_public": 100},
-        reward={"kind": "table", "range": [0, 1], "table": [[0.0, 0.0], [0.0, 0.0]]},
-    )
-    mechanisms = count_sum(Card.model_validate(two), Ask(rho=1.0, tables="two_tables", calibration="paper")).mechanisms
-    assert sum(m.rho for m in mechanisms) == 4  # m episodes cost m squared
+    # where they do not hold, the cost is recomputed: m episodes cost m squared
+    two = card.model_copy(update={"unit": card.unit.model_copy(update={"episodes_per_user": 2})})
+    assert sum(m.rho for m in count_sum(two, Ask(rho=1.0, tables="two_tables", calibration="paper")).mechanisms) == 4

@@ -189,16 +189,13 @@ def test_pooling_adds_counts_and_variances():
     assert got.sd == pytest.approx(parts[0].sd * 3**0.5)
 
 
-def test_a_log_has_no_shuffle_model():
+def test_a_log_has_no_shuffle_model_and_printed_tables_show_no_count():
     class Log(BatchTables):
         data_kind = "real"
 
-    truth = tables()
+    truth = tables(500)
+    assert repr(truth) == "BatchTables(users=500)"
     with pytest.raises(RealDataError):
         BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5).release(
             Log(500, truth.n_sas, truth.r_sa), BatchLayout(SHAPE), SeededNoise(0)
         )
-
-
-def test_printing_tables_shows_no_count():
-    assert repr(tables(500)) == "BatchTables(users=500)"

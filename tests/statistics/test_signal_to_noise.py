@@ -34,10 +34,11 @@ def test_the_noise_on_a_visit_count_is_that_of_the_drawn_tables(make_card, table
 
 
 def test_visits_are_declared_steps_over_cells(make_card):
-    card = make_card()
-    d = card.domain
-    cells = d.table_steps * len(d.live_states) * len(d.action_labels)
-    assert even_visits(card, 100) * cells == pytest.approx(100 * card.unit.episodes_per_user * d.horizon)
+    for episodes in (1, 3):
+        card = make_card(unit=card_dict()["unit"] | {"episodes_per_user": episodes})
+        d = card.domain
+        cells = d.table_steps * len(d.live_states) * len(d.action_labels)
+        assert even_visits(card, 100) * cells == pytest.approx(100 * episodes * d.horizon)
 
 
 def test_ten_times_the_people_or_a_hundred_times_the_budget_is_ten_times_the_ratio(make_card):
@@ -46,6 +47,8 @@ def test_ten_times_the_people_or_a_hundred_times_the_budget_is_ten_times_the_rat
     base = signal_to_noise(card, ask).ratio
     assert signal_to_noise(card, ask, 10 * card.unit.users_public).ratio == pytest.approx(10 * base)
     assert signal_to_noise(card, scale_budget(ask, 100)).ratio == pytest.approx(10 * base, rel=0.02)
+    # without noise every count is heard
+    assert signal_to_noise(card, Ask()).ratio == math.inf
     pure = Ask(epsilon=0.01)
     assert signal_to_noise(card, scale_budget(pure, 10)).ratio == pytest.approx(
         10 * signal_to_noise(card, pure).ratio, rel=1e-9
@@ -57,12 +60,3 @@ def test_the_people_needed_are_the_fewest(make_card, level):
     card, ask = make_card(), Ask(rho=0.01)
     n = people_needed(card, ask, level)
     assert signal_to_noise(card, ask, n).ratio >= level > signal_to_noise(card, ask, n - 1).ratio
-
-
-def test_without_noise_every_count_is_heard(make_card):
-    assert signal_to_noise(make_card(), Ask()).ratio == math.inf
-
-
-def test_somebody_with_three_episodes_is_worth_three_with_one(make_card):
-    one, three = (make_card(unit=card_dict()["unit"] | {"episodes_per_user": m}) for m in (1, 3))
-    assert even_visits(three, 100) == pytest.approx(even_visits(one, 300))
