@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reticent import CardError
-from tests.online.conftest import RIVER
+from tests.online.simulated import RIVER
 
 PLANT = {"name": "lq", "instance": 1}
 INHOMOGENEOUS, MIXTURE = {"name": "riverswim_inhomogeneous"}, {"name": "random_mixture"}

@@ -15,7 +15,7 @@ from pipeline.online.registry import run
 from pipeline.online.trial import Trial
 from pipeline.privacy.shuffle import message_bytes
 from pipeline.statistics.online_counts import OnlineLayout
-from tests.online.conftest import RIVER
+from tests.online.simulated import RIVER
 
 ASKED = {"epsilon": 10, "episodes": 500}
 
