@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 
-from pipeline.agents.adaptive_lqr import Belief, ResidualQuery, ResidualSum, learnt, prior
+from pipeline.agents.adaptive_lqr import AdaptiveConstants, Belief, ResidualQuery, ResidualSum, learnt, prior
 from pipeline.mdp.riccati import occupancies
 from pipeline.mdp.rollout import LinearRollout
 from pipeline.online.registry import run
 from pipeline.online.trial import Trial
 from reticent import CardError
+from tests.agents import lq_plants as plants
 from tests.agents.lq_plants import EPISODES, SPREAD, plant, regret
 
 
@@ -123,3 +125,12 @@ def test_the_norm_is_frobenius_and_one_that_the_plant_breaks_is_refused(simulate
         simulate("adaptive-lqr", world, episodes=100, norm=1.0)
     default, said = (simulate("adaptive-lqr", world, episodes=100, **o) for o in ({}, {"norm": 1.5}))
     assert default["agents"]["adaptive-lqr"]["curve"] == said["agents"]["adaptive-lqr"]["curve"]
+
+
+@pytest.mark.slow
+def test_a_ball_that_is_far_too_small_costs_less_than_doing_nothing_because_the_release_shows_it(monkeypatch):
+    made, small = plant(3, 2, 1.1, 0), {"quantile": 0.05}
+    monkeypatch.setattr(plants, "AdaptiveConstants", partial(AdaptiveConstants, **small))
+    assert regret(made, SPREAD, 15, example=True) < 1
+    monkeypatch.setattr(plants, "AdaptiveConstants", partial(AdaptiveConstants, wide=1.0, longest=math.inf, **small))
+    assert regret(made, SPREAD, 15, example=True) > 1
