@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import reticent
 from pipeline.worlds.catalog import load_icu_sepsis
-from pipeline.worlds.exact import world_values
 from pipeline.worlds.world import World
-from reticent import CardError
+from reticent import CardError, LogOptions, Store
 
 FILE = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis" / "world.npz"
 
@@ -25,9 +25,13 @@ def icu() -> World:
     ("horizon", "optimal", "clinician", "uniform"),
     [(10, 0.6364, 0.5292, 0.5218), (20, 0.7922, 0.6920, 0.6854), (30, 0.8420, 0.7499, 0.7455)],
 )
-def test_values_are_the_reference_values(icu: World, horizon: int, optimal: float, clinician: float, uniform: float):
-    values = world_values(icu, horizon)
-    assert values == pytest.approx({"optimal": optimal, "clinician": clinician, "uniform": uniform}, abs=5e-5)
+def test_values_are_the_reference_values(
+    tmp_path: Path, horizon: int, optimal: float, clinician: float, uniform: float
+):
+    asked = LogOptions(horizon=horizon, episodes=2, to=tmp_path)
+    values = reticent.simulate_logs("icu_sepsis", asked, store=Store(tmp_path / "home"))["values"]
+    found = {name: values[name] for name in ("optimal", "clinician", "uniform")}
+    assert found == pytest.approx({"optimal": optimal, "clinician": clinician, "uniform": uniform}, abs=5e-5)
 
 
 def test_expected_reward_is_that_of_the_files_own_reward_array(icu: World):
