@@ -108,13 +108,12 @@ def test_without_noise_the_private_one_is_its_baseline_to_the_last_bit():
     assert not np.array_equal(run(RIVER, linopt_po(known(RIVER, 200, noisy), 1.05, 2.0)).regret, plain.regret)
 
 
-def test_it_learns_and_faster_with_the_tuned_step():
-    task = known(RIVER, 3000).task
-    assert step_size(task) == pytest.approx(math.sqrt(2 * math.log(2) / 3000) / task.tops[0])
-    losses = [
-        run(RIVER, linopt_po(known(RIVER, 3000), 1.02, times * step_size(task))).regret.sum() for times in (1, 10)
-    ]
-    uniform = 3000 * (RIVER.optimum - policy_value(RIVER.mdp, np.full(RIVER.mdp.shape, 0.5)))
+def test_it_learns_and_faster_with_the_tuned_step(simulate):
+    slow, fast = (
+        simulate("linopt-po", episodes=3000, growth=1.02, eta=eta, beside=["uniform"])["agents"] for eta in (1, 10)
+    )
+    uniform = slow["uniform"]["regret"]["mean"]
+    losses = [found["linopt-po"]["regret"]["mean"] for found in (slow, fast)]
     assert losses[1] < 0.3 * losses[0] < 0.3 * uniform
 
 

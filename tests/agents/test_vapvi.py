@@ -128,13 +128,6 @@ def test_an_end_widens_the_window_to_zero():
     assert window_of(V, 1, task, centred=False).high == 3
 
 
-def test_the_seed_of_ties_and_the_noise_are_all_that_is_random():
-    ask = LinearTerms(Ask(Fraction(1)))
-    one, two, other = (planned(ask, linear_003(0), seed=s) for s in (0, 0, 1))
-    np.testing.assert_array_equal(one.V, two.V)
-    assert (one.V != other.V).any()
-
-
 def test_private_learning_on_appendix_f_beats_uniform_by_far():
     """K = 1000, rho = 25: the campaign reports 20 runs; one is enough to notice that it stopped learning."""
     w = linear_003(0, "balanced")

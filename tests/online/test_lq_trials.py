@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -15,7 +18,8 @@ def lost(said, agent):
 
 @pytest.mark.parametrize("agent", PRIVATE)
 def test_a_step_that_is_sent_is_all_coordinates_and_controls(simulate, agent):
-    (row,) = simulate(agent, {"name": "lq", "instance": 3}, epsilon=1, episodes=20)["rows"]
+    quick = {"growth": 2.0, "starts": 2} if agent == "private-ofu-rl" else {}
+    (row,) = simulate(agent, {"name": "lq", "instance": 3}, epsilon=1, episodes=20, **quick)["rows"]
     # four states and two controls
     assert row["bits"] == 64 * (4 + 2) * row["messages"]
 
@@ -61,8 +65,17 @@ def test_explore_then_commit_pays_for_its_exploration_and_dp_lqr_does_not(simula
     assert lost(said, "explore-then-commit") > explored / 4000 * lost(said, "zero")
     assert lost(said, "dp-lqr") < 0.2 * lost(said, "zero")
     assert "logged before" in said["agents"]["dp-lqr"]["variant"]
-    dear = simulate("explore-then-commit", PLANT, epsilon=8, episodes=4000, explore=400, radius=1.0)
-    assert dear["facts"]["left_zero_at"] == 401
+    asked = {"epsilon": 8, "episodes": 20_000, "beside": ["zero"]}
+    dear = simulate("explore-then-commit", PLANT, **asked, explore=5000, radius=1.0)
+    assert dear["facts"]["left_zero_at"] == 5001
+    # all that was explored is in one release, and what is played then is near the best
+    released = json.loads((Path(dear["folder"]) / "release.json").read_text(encoding="utf-8"))["mechanisms"]
+    assert len({m["table"] for m in released}) == len(released)
+    assert dear["suboptimality"] < 0.05 * dear["agents"]["zero"]["suboptimality"]["mean"]
+    # whatever is asked for, somebody is left to play the gains, and somebody explores
+    assert simulate("explore-then-commit", PLANT, epsilon=8, episodes=10, explore=10)["facts"]["left_zero_at"] == 10
+    with pytest.raises(ValueError, match="exploration must end"):
+        simulate("explore-then-commit", PLANT, epsilon=8, episodes=10, explore=0)
 
 
 def test_noise_and_world_have_streams_of_their_own(simulate):

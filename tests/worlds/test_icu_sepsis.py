@@ -56,18 +56,29 @@ def test_the_file_is_a_byte_copy_of_the_packages():
     assert digest in (FILE.parent / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("content", [None, b"", b"not an archive", b"PK\x03\x04 broken"])
-def test_a_missing_or_foreign_file_is_a_card_error(tmp_path: Path, content: bytes | None):
-    path = tmp_path / "world.npz"
-    if content is not None:
-        path.write_bytes(content)
+OTHERS = dict.fromkeys(("expert_policy", "sofa_scores", "state_cluster_centers"), np.zeros(2))
+
+
+def other_world(path: Path) -> None:
+    np.savez(path, tx_mat=np.ones((2, 1, 2)), r_mat=np.ones((2, 1, 2)), d_0=np.ones(2), **OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lambda path: path.write_bytes(b""), "not the ICU-Sepsis world"),
+        (lambda path: path.write_bytes(b"not an archive"), "not the ICU-Sepsis world"),
+        (lambda path: path.write_bytes(b"PK\x03\x04 broken"), "not the ICU-Sepsis world"),
+        (other_world, "716 states"),
+    ],
+)
+def test_a_file_of_another_kind_or_world_is_a_card_error(tmp_path: Path, write, says: str):
+    (tmp_path / "icu_sepsis").mkdir()
+    write(tmp_path / "icu_sepsis" / "world.npz")
+    with pytest.raises(CardError, match=says):
+        reticent.simulate_logs("icu_sepsis", LogOptions(episodes=2), store=Store(tmp_path / "home", shelf=tmp_path))
+
+
+def test_a_missing_file_is_a_card_error(tmp_path: Path):
     with pytest.raises(CardError, match="not the ICU-Sepsis world"):
-        load_icu_sepsis(path)
-
-
-def test_arrays_of_another_world_are_refused(tmp_path: Path):
-    path = tmp_path / "world.npz"
-    others = dict.fromkeys(("expert_policy", "sofa_scores", "state_cluster_centers"), np.zeros(2))
-    np.savez(path, tx_mat=np.ones((2, 1, 2)), r_mat=np.ones((2, 1, 2)), d_0=np.ones(2), **others)
-    with pytest.raises(CardError, match="716 states"):
-        load_icu_sepsis(path)
+        load_icu_sepsis(tmp_path / "world.npz")

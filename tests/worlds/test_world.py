@@ -12,7 +12,7 @@ import pytest
 import reticent
 from pipeline.declaration.card import load_card
 from pipeline.mdp.planning import optimal_values, policy_value
-from pipeline.worlds.catalog import WORLDS, load_world, riverswim
+from pipeline.worlds.catalog import load_world, riverswim
 from pipeline.worlds.world import declared_actions, declared_states
 from reticent import Card, CardError, LogOptions
 
@@ -64,15 +64,6 @@ def test_a_column_or_an_action_that_no_label_covers_is_an_error(make_card: Calla
     card = make_card(domain=domain({"labels": 6}, actions={"left": [0]}))
     with pytest.raises(CardError, match=r"no label for the actions \['1'\]"):
         declared_actions(card, riverswim())
-
-
-@pytest.mark.parametrize("name", [n for n in WORLDS if not n.startswith("icu_sepsis")])
-def test_every_built_world_is_a_process_with_logging_policies(name: str, tmp_path: Path):
-    world = load_world(name, tmp_path)
-    H = world.steps()
-    assert world.mdp(H).horizon == H and "uniform" in world.policies
-    for behaviour in (*world.policies, "near-optimal-0.3"):
-        np.testing.assert_allclose(world.behaviours(behaviour, H).sum(-1), 1, atol=1e-12)
 
 
 def test_near_optimal_is_optimal_but_for_its_share_of_chance():
