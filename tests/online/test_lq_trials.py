@@ -74,7 +74,7 @@ def test_explore_then_commit_pays_for_its_exploration_and_dp_lqr_does_not(simula
     assert dear["suboptimality"] < 0.05 * dear["agents"]["zero"]["suboptimality"]["mean"]
     # whatever is asked for, somebody is left to play the gains, and somebody explores
     assert simulate("explore-then-commit", PLANT, epsilon=8, episodes=10, explore=10)["facts"]["left_zero_at"] == 10
-    with pytest.raises(ValueError, match="exploration must end"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         simulate("explore-then-commit", PLANT, epsilon=8, episodes=10, explore=0)
 
 
