@@ -11,7 +11,6 @@ import pytest
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
 from pipeline.mdp.riccati import riccati
 from pipeline.mdp.rollout import LqBatch
-from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq import LqSums, draw_lq, lq_sum, released_moments
@@ -114,13 +113,8 @@ def test_only_eigenvalues_below_the_floor_are_raised():
 
 
 @pytest.mark.parametrize("number", [1, 5])
-def test_ten_thousand_episodes_at_epsilon_one_leave_little_to_gain(number):
+def test_ten_thousand_episodes_at_epsilon_one_leave_little_to_gain(simulate, number):
     """Bounds of Assumption 1, no tuned cut; an independent implementation printed .001 here."""
-    world, n, d = lq_instance(number), *lq_instance(number).shape
-    plan = lq_sum(LqSums(n, d, world.horizon, episodes=10_000), Fraction(rho_from_epsilon(1.0, 1e-5)))
-    rows = logged(world, 10_000)
-    found = [
-        certainty_equivalence(released_moments(plan, draw_lq(plan, rows, SeededNoise(s))), task(world), ONE)
-        for s in range(9)
-    ]
-    assert np.median([gap(world, r.gains) for r in found]) < 0.005
+    asked = {"epsilon": 1, "episodes": 10_000, "runs": 9, "beside": ["zero"]}
+    found = simulate("dp-lqr", {"name": "lq", "instance": number}, **asked)["agents"]
+    assert found["dp-lqr"]["suboptimality"]["median"] < 0.005 * found["zero"]["suboptimality"]["mean"]

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.agents.linopt_po import linopt_po, softmax, step_size
+from pipeline.agents.linopt_po import linopt_po, softmax
 from pipeline.agents.linopt_vi import linopt_vi, planned
 from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, Rows, linopt, linopt_rewards
 from pipeline.mdp.features import RewardFeatures
@@ -108,13 +108,12 @@ def test_without_noise_the_private_one_is_its_baseline_to_the_last_bit():
     assert not np.array_equal(run(RIVER, linopt_po(known(RIVER, 200, noisy), 1.05, 2.0)).regret, plain.regret)
 
 
-def test_it_learns_and_faster_with_the_tuned_step():
-    task = known(RIVER, 3000).task
-    assert step_size(task) == pytest.approx(math.sqrt(2 * math.log(2) / 3000) / task.tops[0])
-    losses = [
-        run(RIVER, linopt_po(known(RIVER, 3000), 1.02, times * step_size(task))).regret.sum() for times in (1, 10)
-    ]
-    uniform = 3000 * (RIVER.optimum - policy_value(RIVER.mdp, np.full(RIVER.mdp.shape, 0.5)))
+def test_it_learns_and_faster_with_the_tuned_step(simulate):
+    slow, fast = (
+        simulate("linopt-po", episodes=3000, growth=1.05, eta=eta, beside=["uniform"])["agents"] for eta in (1, 10)
+    )
+    uniform = slow["uniform"]["regret"]["mean"]
+    losses = [found["linopt-po"]["regret"]["mean"] for found in (slow, fast)]
     assert losses[1] < 0.3 * losses[0] < 0.3 * uniform
 
 
@@ -172,11 +171,3 @@ def test_old_features_are_frozen_and_a_twin_that_recomputes_them_is_caught():
         history = leaves(recompute)
         unchanged = all(np.array_equal(history[k][j], history[j][j]) for k in range(4) for j in range(k + 1))
         assert unchanged is not recompute
-
-
-def test_the_papers_step_shrinks_with_the_largest_value():
-    """(η V_max)² K / 2 is the logarithm of the number of actions, whatever a step pays."""
-    for world in (RIVER, LOW):
-        task = MixtureTask(3 * world.mdp.rewards, world.features, 700, True)
-        eta, most = step_size(task), 3 * world.mdp.rewards.max((1, 2)).sum()
-        assert math.exp((eta * most) ** 2 * 700 / 2) == pytest.approx(task.shape[2])

@@ -9,7 +9,18 @@ import pytest
 
 from pipeline.agents.batch_pace import plan_lengths, plan_starts
 from pipeline.agents.linopt_vi import linopt_vi, planned
-from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Rows, ldp, linopt, ucrl_vtr
+from pipeline.agents.mixture_backup import (
+    MixtureTask,
+    Moment,
+    Problem,
+    Regression,
+    Rows,
+    ldp,
+    ldp_theory,
+    linopt,
+    linopt_rewards,
+    ucrl_vtr,
+)
 from pipeline.mdp.features import dense_one_hot
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.rollout import Trajectory
@@ -18,12 +29,14 @@ from pipeline.online.rollouts import EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import fixed, local, tree
+from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.catalog import random_mixture, riverswim_homogeneous
 from tests.worlds.mixtures import tabular_mixture
 
 WORLD = SimulatedWorld("tests")
 RIVER = tabular_mixture(riverswim_homogeneous(3))
 LOW = random_mixture(6, 2, 3, 4, seed=2)
+MIXTURE = {"name": "random_mixture", "states": 6, "actions": 2, "dimension": 3, "horizon": 4, "seed": 2}
 
 
 def task_of(world, episodes, unit=True, features=None):
@@ -96,13 +109,6 @@ def test_statistics_and_plan_agree_with_the_page_in_loops(world, unit):
             u[h] += phi * plan.V[h + 1, states[h + 1]] / weight
 
 
-def test_blocks_are_the_dense_form_without_its_zeros():
-    one, dense = task_of(RIVER, 60), task_of(RIVER, 60, features=dense_one_hot(3, 2))
-    assert one.features.unknowns == dense.features.unknowns == 18
-    results = [run(RIVER, t, baseline(t), ucrl_vtr(0.1)) for t in (one, dense)]
-    np.testing.assert_allclose(results[0].regret, results[1].regret, atol=1e-12)
-
-
 def test_values_are_optimistic_with_a_wide_bonus_and_never_above_what_can_be_won():
     task = task_of(LOW, 30)
     regularizer = baseline(task, lam=1.0)
@@ -129,19 +135,34 @@ def test_the_schedule_is_geometric_and_starts_with_the_first_episode():
         plan_starts(10, 0.9)
 
 
-@pytest.mark.parametrize("world", [RIVER, LOW], ids=["one-hot", "d = 3"])
-def test_ucrl_vtr_learns(world):
-    task = task_of(world, 1500)
-    played = run(world, task, baseline(task), ucrl_vtr(0.01), growth=1.05)
-    assert len(played.regret) == 1500
-    assert (played.regret > -1e-12).all()
-    assert played.regret[-300:].mean() < 0.1 * max(played.regret[:5].mean(), 0.02)
+@pytest.mark.parametrize("world", [{"name": "riverswim_homogeneous", "states": 3}, MIXTURE], ids=["one-hot", "d = 3"])
+def test_ucrl_vtr_learns(simulate, world):
+    said = simulate("ucrl-vtr", world, episodes=1500, growth=1.05, beside=["uniform"])
+    assert said["facts"]["last_tenth"] < 0.1 * said["agents"]["uniform"]["suboptimality"]["mean"]
 
 
-def test_private_agents_play_every_episode_and_return_a_policy():
-    for make, radii in ((tree, linopt(0.0)), (local, ldp(0.0))):
-        task = task_of(LOW, 64)
-        regularizer = make(transition_message(task), 64, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(1))
-        played = run(LOW, task, regularizer, radii, growth=1.05)
-        assert played.regret.shape == (64,)
-        assert played.result.shape == (4, 6)
+ONES = np.ones(2)
+MOMENT = Moment(
+    16, 100, 8, np.array([0.5, 0.25]), np.array([0.5, 0.25]),
+    RidgeSums(np.tile(2 * np.eye(2), (2, 4, 1, 1)), np.zeros((2, 4, 2)), ONES, 2 * ONES, 0.1 * ONES),
+)  # fmt: skip
+
+
+def test_the_printed_ucrl_bonus_scales_its_first_term_alone():
+    second = MOMENT.tops * math.sqrt(2 * math.log(100) + 8 * math.log(2))
+    np.testing.assert_allclose(ucrl_vtr(0.1)(MOMENT), 0.1 * (math.sqrt(8) + second))
+    np.testing.assert_allclose(ucrl_vtr(0.1, printed=True)(MOMENT), 0.1 * math.sqrt(8) + second)
+
+
+def test_the_local_radius_and_its_theory():
+    np.testing.assert_allclose(ldp(0.3)(MOMENT), 0.3 * 8**0.75 * MOMENT.tops**1.5 * 2)
+    # H = 3: three and two steps to go
+    extra = math.log(8 * 100 * 3 / 0.01) * np.log(np.array([3, 2]) / 0.1) ** 0.25 / 2
+    np.testing.assert_allclose(ldp_theory(4.0, 0.1)(MOMENT), ldp(1.0)(MOMENT) * extra)
+
+
+def test_the_reward_radius_is_in_reward_units():
+    inside = 2 * math.log(2 / 0.01) + 8 * math.log(1 + 100 / 8)
+    wanted = MOMENT.tops * (math.sqrt(inside) / 2 + math.sqrt(16)) + 0.1
+    np.testing.assert_allclose(linopt_rewards(1.0)(MOMENT), wanted)
+    assert linopt_rewards(0.0)(MOMENT) == pytest.approx(0.0)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pipeline.agents.ofu_rl import LqControl, OfuConstants, Search, batch_ends, ofu_rl, planned, radius
+from pipeline.agents.ofu_rl import LqControl, OfuConstants, batch_ends, ofu_rl, planned, radius
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.mdp.rollout import LqBatch
 from pipeline.online.plants import PlantWorld
@@ -19,7 +19,9 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq import LqMessage, lq_regularizer
 from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.plants import LqSystem, double_integrator, lq_instance
+from reticent import CardError
 
+PLANT = {"name": "lq", "instance": 1}
 WORLD, ONE = SimulatedWorld("tests"), OfuConstants()
 
 
@@ -119,14 +121,10 @@ def test_models_are_optimistic_gains_bounded_and_nothing_is_played_before_a_zero
 
 
 @pytest.mark.slow
-def test_it_learns_and_certainty_equivalence_never_tries_a_control():
-    world, ends = lq_instance(1), batch_ends(20_000, 1.5)
-    learner = play(world, baseline(world, ends), ends)
-    zero = world.expected_cost(world.zero_gains()) - world.expected_cost(world.optimal_gains())
+def test_it_learns(simulate):
+    said = simulate("ofu-rl", PLANT, episodes=20_000, growth=1.5, beside=["zero"])
     # 20 seeds: .02 is the median, .047 the largest (after 2000 episodes 10 of 60 were above .15)
-    assert learner.losses[-1] < 0.15 * zero
-    idle = play(world, baseline(world, ends), ends, OfuConstants(width=0.0))
-    assert idle.losses == pytest.approx([zero] * len(ends))
+    assert said["suboptimality"] < 0.15 * said["agents"]["zero"]["suboptimality"]["mean"]
 
 
 def test_with_noise_as_printed_it_stays_at_zero_and_without_optimism_it_wanders():
@@ -151,13 +149,12 @@ def test_sets_that_do_not_meet_are_said_so_and_the_nearest_model_is_played():
     np.testing.assert_allclose(plan.theta, np.ones((3, 2)) / math.sqrt(6), atol=1e-9)
 
 
-def test_two_starts_leave_the_saddle_at_b_zero_and_fewer_are_refused():
+def test_two_starts_leave_the_saddle_at_b_zero_and_fewer_are_refused(simulate):
     """Sparse plans: without a random start every one of them stays at zero."""
-    world, ends = lq_instance(1), batch_ends(3000, 3.0)
-    played = play(world, baseline(world, ends), ends, OfuConstants(search=Search(starts=2)))
-    assert np.any(played.result[-1].gains)
-    with pytest.raises(ValueError, match="at least 2 starts"):
-        Search(starts=1)
+    asked = {"episodes": 3000, "growth": 3.0}
+    assert simulate("ofu-rl", PLANT, **asked, starts=2)["facts"]["left_zero_at"] is not None
+    with pytest.raises((CardError, ValueError), match="at least 2 starts"):
+        simulate("ofu-rl", PLANT, **asked, starts=1)
 
 
 def test_the_schedule_covers_every_episode_once():

@@ -251,12 +251,6 @@ def test_without_widths_the_optimum_is_lost():
     assert not all(s.active.keeps(best) for stages in runs for s in stages)
 
 
-def test_the_papers_constants_eliminate_nothing_and_it_says_so():
-    got = played(RANDOM, 10**7, BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5, "paper", horizon=3), PAPER).result
-    assert got.first_elimination is None and got.stages[-1].left == 64 and got.stages[-1].missing == 1.0
-    assert played(RANDOM, 10**7, SHUFFLE, SdpPeConstants()).result.first_elimination < 10**5
-
-
 def test_every_episode_is_played_once_and_stages_double():
     for episodes in (24, 25, 100, 999, 10**6 + 7):
         task = BatchTask(RANDOM.shape, RANDOM.start, episodes)

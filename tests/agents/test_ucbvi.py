@@ -28,9 +28,7 @@ from pipeline.agents.ucbvi import (
 from pipeline.declaration.card import task_of as declared_task
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Batch, Rollout
-from pipeline.online.registry import run as run_trial
 from pipeline.online.rollouts import CountWorld, EpisodeWorld, play
-from pipeline.online.trial import Trial
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import exact, joint, local
@@ -253,20 +251,11 @@ def test_counts_drawn_at_once_have_the_law_of_episodes_played_one_by_one():
     assert (fast.sum((2, 3, 4)) == size).all()
 
 
-def test_it_learns_with_and_without_privacy():
-    task = task_of(RIVER)
-    played = run(RIVER, baseline(task), 10**4)
-    assert np.dot(np.diff([0, *played.ends]), played.losses) < 30
-    private = run(RIVER, joint(task.layout, 1023, 10**6, Ask(epsilon=10.0, delta=1e-5), WORLD, SeededNoise(0)), 10**6)
-    assert np.dot(np.diff([0, *private.ends]), private.losses) < 300
-    assert policy_value(RIVER, private.result.policy) > 0.95 * optimal_values(RIVER)[1][0, 0]
-
-
-def test_learnt_rewards_cost_more_than_known_ones_and_still_do():
-    known, learnt = task_of(RIVER), task_of(RIVER, rewards=True)
-    losses = [run(RIVER, baseline(task), 5000, task=task, growth=1.2) for task in (known, learnt)]
-    totals = [np.dot(np.diff([0, *p.ends]), p.losses) for p in losses]
-    assert totals[0] < totals[1] < 150
+def test_it_learns_with_and_without_privacy_and_learnt_rewards_cost_more_than_known_ones(simulate):
+    known, learnt = (simulate("ucbvi", episodes=10**4, rewards=rewards) for rewards in ("known", "learnt"))
+    assert known["regret"]["mean"] < 30 and known["regret"]["mean"] < learnt["regret"]["mean"] < 150
+    private = simulate("dp-ucbvi-jdp", epsilon=10, episodes=10**6)
+    assert private["regret"]["mean"] < 300 and private["suboptimality"] < 0.05 * private["facts"]["optimum"]
 
 
 def test_a_whole_batch_is_not_staked_on_a_cell_that_only_noise_recommends():
@@ -310,13 +299,12 @@ def test_a_policy_that_only_noise_recommends_is_not_emitted():
         assert np.array_equal(supported(task, seen, known, [greedy, even]), kept)
 
 
-def test_a_local_agent_emits_what_its_release_supports_and_not_worse_than_uniform():
+def test_a_local_agent_emits_what_its_release_supports_and_not_worse_than_uniform(simulate):
     # before, it emitted what lost .15 on average, and even choice loses .203
-    params = (("states", 3),)
-    agent = "dp-ucbvi-ldp", "riverswim_homogeneous", params, 10**4, 1.0, 1e-5, "tight", (("pooled", True),)
-    lost = [run_trial(Trial(*agent, seed)).facts["final_loss"] for seed in range(8100, 8116)]
-    uniform = run_trial(Trial("uniform", *agent[1:4])).facts["final_loss"]
-    assert np.mean(lost) < uniform / 2 and np.median(lost) < uniform / 10
+    asked = {"epsilon": 1, "episodes": 10**4, "seed": 8100, "runs": 16, "pooled": True}
+    found = simulate("dp-ucbvi-ldp", **asked, beside=["uniform"])["agents"]
+    lost, uniform = (found[agent]["suboptimality"] for agent in ("dp-ucbvi-ldp", "uniform"))
+    assert lost["mean"] < uniform["mean"] / 2 and lost["median"] < uniform["mean"] / 10
 
 
 def test_the_policy_to_play_next_tries_what_was_never_seen_and_reaches_the_upper_value_of_the_best():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import pipeline.statistics.linear_sums as desk_module
-from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
+from pipeline.agents.linear_backup import Backup, LinearConstants, LinearResult, LinearTask, greedy_step, linear_task
+from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
+from pipeline.agents.pevi import pevi, theory_beta
 from pipeline.agents.vapvi import inverse_variance, vapvi, window_of
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP
@@ -17,10 +20,29 @@ from pipeline.online.linear import LinearWorld, linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import InteractiveRegression, count_rows
+from pipeline.statistics.linear_sums import (
+    InteractiveRegression,
+    TalliedRows,
+    count_rows,
+    draw_one_shot,
+    released_statistics,
+)
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import PrivateRegression
-from tests.agents.linear_bench import C, K, Q, planned, setting
+
+C, K, Q = LinearConstants(C=0.3), 400, 1024
+
+
+def setting(ask: LinearTerms, w: LinearWorld, seed: int = 0) -> tuple[LinearPlan, TalliedRows]:
+    H = w.mdp.horizon
+    plan = LinearPlan(LinearDomain("003", "synthetic", H, K), ask, w.features)
+    return plan, count_rows(plan, {"both": w.counts(K, np.random.default_rng(seed))}, w.mdp.rewards)
+
+
+def planned(ask: LinearTerms, w: LinearWorld, c: LinearConstants = C, seed: int = 0) -> LinearResult:
+    plan, rows = setting(ask, w, seed)
+    desk = InteractiveRegression(plan, rows, SeededNoise(seed))
+    return vapvi(desk, linear_task(plan), c, np.random.default_rng(0), centred=ask.variant != "paper")
 
 
 def naive(w: LinearWorld, n: np.ndarray, c: LinearConstants) -> np.ndarray:
@@ -106,13 +128,6 @@ def test_an_end_widens_the_window_to_zero():
     assert window_of(V, 1, task, centred=False).high == 3
 
 
-def test_the_seed_of_ties_and_the_noise_are_all_that_is_random():
-    ask = LinearTerms(Ask(Fraction(1)))
-    one, two, other = (planned(ask, linear_003(0), seed=s) for s in (0, 0, 1))
-    np.testing.assert_array_equal(one.V, two.V)
-    assert (one.V != other.V).any()
-
-
 def test_private_learning_on_appendix_f_beats_uniform_by_far():
     """K = 1000, rho = 25: the campaign reports 20 runs; one is enough to notice that it stopped learning."""
     w = linear_003(0, "balanced")
@@ -166,3 +181,71 @@ def test_an_episode_that_may_end_is_worth_nothing_from_then_on(bounds, ends, sta
         domain = LinearDomain("here", "synthetic", 3, 10, bounds=bounds, can_end=can_end)
         assert domain.value_range(0) == expected
         assert LinearTask(3, bounds, 10, np.zeros((1, 1, 1)), 1.0, can_end=can_end).value_range(0) == expected
+
+
+@pytest.mark.parametrize("rho", [None, Fraction(1)])
+def test_with_weights_of_one_vapvi_is_pevi(rho):
+    """On Appendix F every variance is below 1: only the multiplier tells the two apart."""
+    w = linear_003(0)
+    one = planned(LinearTerms(Ask(rho)), w)
+    plan, rows = setting(LinearTerms(Ask(rho)), w)
+    task = linear_task(plan)
+    two = pevi(InteractiveRegression(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), C.C * 10**0.5)
+    np.testing.assert_array_equal(one.V, two.V)
+    assert not one.weighted.any()
+
+
+def test_the_theorys_beta_pushes_every_value_to_zero():
+    plan, rows = setting(LinearTerms(Ask(None)), linear_003(0))
+    task = linear_task(plan)
+    result = pevi(
+        InteractiveRegression(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), theory_beta(task, 0.1)
+    )
+    assert result.V.max() == 0 and result.tied.all()
+    # ties go to the unclipped Q: not to action 0 by default, nor to chance
+    assert (result.policy.probabilities.max(axis=2) == 1).all()
+
+
+def test_the_theorys_beta_is_the_printed_one():
+    """(β / c d H)² is the logarithm of 2 d H K / δ."""
+    task = linear_task(setting(LinearTerms(Ask(None)), linear_003(0))[0])
+    d, H, K = 10, task.horizon, 400
+    assert math.exp((theory_beta(task, 0.5, 0.05) / (0.5 * d * H)) ** 2) == pytest.approx(2 * d * H * K / 0.05)
+
+
+def seen(plan, rows, seed):
+    return released_statistics(plan, draw_one_shot(plan, rows, SeededNoise(seed)))
+
+
+@pytest.mark.parametrize("scale", ["normalised", "balanced"])
+def test_one_shot_statistics_give_vapvi_where_weights_are_one(scale):
+    w = linear_003(0, scale)
+    plan, rows = setting(LinearTerms(Ask(None), "one_shot"), w)
+    free = one_shot(seen(plan, rows, 0), linear_task(plan), C, np.random.default_rng(0))
+    desk = planned(LinearTerms(Ask(None)), w)
+    # the desk centres on a lattice point, the one-shot planner on the middle itself
+    np.testing.assert_allclose(free.V, desk.V, atol=0.02)
+
+
+def test_one_release_gives_any_penalty_and_an_interval_for_free():
+    w = linear_003(0, "balanced")
+    plan, rows = setting(LinearTerms(Ask(Fraction(25)), "one_shot"), w)
+    released, task = seen(plan, rows, 1), linear_task(plan)
+    mild, harsh = (one_shot(released, task, LinearConstants(C=c), np.random.default_rng(0)) for c in (0.0, 1.0))
+    assert (mild.V[0] > harsh.V[0]).all()
+    wide = LinearConstants(C=1.0)
+    low, high = (policy_bound(released, task, wide, harsh.policy, sign)[0] for sign in (-1, 1))
+    value = policy_value(w.mdp, harsh.policy)
+    assert w.mdp.start @ low < value < w.mdp.start @ high <= w.mdp.start @ optimal_upper(released, task, wide)[0] + 1e-9
+    assert w.mdp.start @ optimal_upper(released, task, wide)[0] > w.mdp.start @ optimal_values(w.mdp)[1][0]
+
+
+def test_an_action_without_a_feature_is_chosen_as_before_where_no_evidence_is_asked_for():
+    """V is the next question of DP-VAPVI: to leave an action out there would ask another one under the same key."""
+    reference = np.array([[[0.0, 0.0], [3.0, 1.0]]])
+    task = LinearTask(2, (0.0, 1.0), 100, reference, 0.25, 64, False)
+    backup = Backup(np.array([-1.0, 0.0]), np.eye(2) * 0.01, 0.5, 0.1, 0.0, (0.0, 2.0), 0.25, 64)
+    chosen, value, _ = greedy_step(backup, task, np.random.default_rng(0))
+    assert chosen.tolist() == [[1.0, 0.0]] and value[0] == 0.5
+    asked, less, _ = greedy_step(backup, task, np.random.default_rng(0), 0.0)
+    assert asked.tolist() == [[0.0, 1.0]] and less[0] < value[0]

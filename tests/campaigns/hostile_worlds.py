@@ -5,19 +5,18 @@ the product: split, draw, learn, evaluate, decide.  What its policy gains is kno
 hidden traits.  RUNS a family are wanted.  Runs of this code that ``build/`` has are not made again, so a campaign that
 was stopped goes on; counts a family are kept in ``results/hostile_worlds.csv``.
 
-``--family F`` (may be repeated) runs that one alone, ``--seed S`` begins at another seed than 0.  Nothing a run says
-is computed here: the verdict is the product's.  How often an interval holds was measured for one code and a range of
-settings; elsewhere a page withholds, and a generator would see nothing.  So each run is asked twice: what the page
-``said`` of a log of real people, and what it ``would`` say had coverage been measured for it.  The counts are of the
-latter, unless they are named otherwise.  Simulation: seeded noise.
+Nothing a run says is computed here: the verdict is the product's.  How often an interval holds was measured for one
+code and a range of settings; elsewhere a page withholds, and a generator would see nothing.  So each run is asked
+twice: what the page ``said`` of a log of real people, and what it ``would`` say had coverage been measured for it.  The
+counts are of the latter, unless they are named otherwise.  Simulation: seeded noise.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import shutil
+import sys
 import tempfile
 import time
 import zlib
@@ -384,16 +383,9 @@ def shown(name: str) -> str:
 
 def main() -> None:
     """Make runs, count them and keep the counts."""
-    told = argparse.ArgumentParser(prog="tests.campaigns.hostile_worlds")
-    told.add_argument("runs", type=int)
-    told.add_argument("--family", action="append", choices=list(FAMILIES))
-    told.add_argument("--seed", type=int, default=0)
-    told.add_argument("--processes", type=int, default=2)
-    asked = told.parse_args()
-    families, seeds = asked.family or list(FAMILIES), range(asked.seed, asked.seed + asked.runs)
-    rows = add(families, seeds, asked.processes)
-    counts = [{"family": f, **counted(r for r in rows if r["family"] == f)} for f in families]
-    committed.write(TABLE, counts, keys=("family",))
+    rows = add(list(FAMILIES), range(int(sys.argv[1])), 2)
+    counts = [{"family": f, **counted(r for r in rows if r["family"] == f)} for f in FAMILIES]
+    committed.write(TABLE, counts)
     print(table(counts))
     agents = sorted({r["agent"] for r in rows})
     print(table([{"family": a, **counted(r for r in rows if r["agent"] == a)} for a in agents]))

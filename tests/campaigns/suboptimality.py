@@ -13,7 +13,6 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from flows.jobs.run import standing
 from pipeline.agents.support import supported
@@ -27,11 +26,9 @@ from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.terms import Evaluate, Privacy, Terms
-from pipeline.logs.aggregate import count_rows
-from pipeline.logs.parts import evaluates, part_key
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.layout import ExactSums
 from tests.campaigns.one_step_worlds import WORLDS, Logged, MadeUp
+from tests.campaigns.tabular_evaluation import both_parts, counted
 from tests.made_up import add_scores
 
 SHARE, RUNS, FRESH = 0.3, 120, 7000
@@ -76,22 +73,14 @@ def once(logged: Logged, seed: int, rho: float | None, *, judged: bool = True) -
     terms = Terms("campaign", "apvi" if rho is None else "dp-apvi", privacy, evaluate=Evaluate(people=SHARE))
     run = plan_run(card, terms)
     assert isinstance(run, HeldOutRun) and isinstance(run.plan, TabularRun)
-    noise, key = SeededNoise(np.random.SeedSequence((seed, 1))), part_key(str(seed).encode(), card.name)
-    parts: dict[bool, list[pl.DataFrame]] = {False: [], True: []}
-    for rows in logged.sample(people, np.random.default_rng((seed, 2))):
-        users = rows["user_id"].unique(maintain_order=True)
-        held = users.filter(pl.Series(evaluates(users.cast(pl.String), run.share, key))).implode()
-        for judges in parts:
-            parts[judges].append(rows.filter(rows["user_id"].is_in(held) == judges))
-    counted = [count_rows(rows, card) for rows in parts[False]]
-    sums = {name: sum((c[name] for c in counted[1:]), counted[0][name]) for name in counted[0]}
-    exact = ExactSums(card.name, "synthetic", card.domain.dynamics, sums)
-    learnt, e = run.plan.learn(run.plan.privatizer.draw(exact, noise)), run.evaluation
+    noise = SeededNoise(np.random.SeedSequence((seed, 1)))
+    learn, judges = both_parts(card, run, logged.sample(people, np.random.default_rng((seed, 2))), seed)
+    learnt, e = run.plan.learn(run.plan.privatizer.draw(counted(card, learn), noise)), run.evaluation
     told = learnt.facts()
     if judged:
         assert isinstance(e, TabularEvaluation)
         scores = e.scores(learnt)
-        drawn = e.sums[STAGE].draw(add_scores(card, e.layout, scores, parts[True]), noise)
+        drawn = e.sums[STAGE].draw(add_scores(card, e.layout, scores, judges), noise)
         measured = e.measure(learnt, e.told(scores, drawn), SHARE, 1)[1]
         told = LearntHeldOut(learnt, measured, Joint(rho_exact=None)).facts()
     told = standing(told, card, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -78,18 +78,13 @@ def evaluate_once(
     """One run in memory: the people of both parts, learning, evaluating."""
     run = plan_run(card, terms)
     assert isinstance(run, HeldOutRun)
-    noise, key = SeededNoise(np.random.SeedSequence((SEED, seed, 1))), part_key(str(seed).encode(), card.name)
-    learn, evaluate = list[pl.DataFrame](), list[pl.DataFrame]()
-    for rows in log:
-        users = rows["user_id"].unique(maintain_order=True)
-        held = users.filter(pl.Series(evaluates(users.cast(pl.String), run.share, key))).implode()
-        evaluate.append(rows.filter(rows["user_id"].is_in(held)))
-        learn.append(rows.filter(~rows["user_id"].is_in(held)))
+    noise = SeededNoise(np.random.SeedSequence((SEED, seed, 1)))
+    learn, evaluate = both_parts(card, run, log, seed)
     rng = np.random.default_rng((SEED, seed, 2)) if at_random else None
     if isinstance(run.evaluation, LinearEvaluation):
         return _linear(run.evaluation, learn, evaluate, noise, rng)
     assert isinstance(run.plan, TabularRun) and isinstance(run.evaluation, TabularEvaluation)
-    first = run.plan.privatizer.draw(_counted(card, learn), noise)
+    first = run.plan.privatizer.draw(counted(card, learn), noise)
     learnt, e = run.plan.learn(first), run.evaluation
     if rng is not None:
         plan = learnt.learnt.plan
@@ -119,16 +114,30 @@ def _linear(
     learnt = learn_linear(r, draw_linear(r, TalliedRows(r.features, lambda: {"both": tallies}, "synthetic"), noise))
     if rng is not None:
         learnt = replace(learnt, policy=_at_random(learnt.policy, rng))
-    first = their_names(e.counts.draw(_counted(e.card, evaluate), noise))
+    first = their_names(e.counts.draw(counted(e.card, evaluate), noise))
     asked = e.judge.scores(e.counted(learnt, first))
     second = e.judge.told(asked, e.sums[STAGE].draw(add_scores(e.card, e.judge.layout, asked, evaluate), noise))
     answers = replace(second, tables={**first.tables, **second.tables}, mechanisms=first.mechanisms + second.mechanisms)
     return e.measure(learnt, answers, float(e.terms.held_out), 1)[1], learnt.policy
 
 
-def _counted(card: Card, people: Sequence[pl.DataFrame]) -> ExactSums:
-    counted = [count_rows(rows, card) for rows in people]
-    sums = {name: sum((c[name] for c in counted[1:]), counted[0][name]) for name in counted[0]}
+def both_parts(
+    card: Card, run: HeldOutRun, log: Iterable[pl.DataFrame], seed: int
+) -> tuple[list[pl.DataFrame], list[pl.DataFrame]]:
+    """Rows of who learns, and of who evaluates."""
+    learn, evaluate, key = list[pl.DataFrame](), list[pl.DataFrame](), part_key(str(seed).encode(), card.name)
+    for rows in log:
+        users = rows["user_id"].unique(maintain_order=True)
+        held = users.filter(pl.Series(evaluates(users.cast(pl.String), run.share, key))).implode()
+        evaluate.append(rows.filter(rows["user_id"].is_in(held)))
+        learn.append(rows.filter(~rows["user_id"].is_in(held)))
+    return learn, evaluate
+
+
+def counted(card: Card, people: Sequence[pl.DataFrame]) -> ExactSums:
+    """Tables of people, summed."""
+    first, *more = (count_rows(rows, card) for rows in people)
+    sums = {name: sum((c[name] for c in more), table) for name, table in first.items()}
     return ExactSums(card.name, "synthetic", card.domain.dynamics, sums)
 
 

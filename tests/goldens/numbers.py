@@ -157,9 +157,9 @@ def tiny(card: str, folder: Path) -> dict[str, Any]:
 def nights(kind: str, folder: Path) -> dict[str, Any]:
     """Of every night of a counter that is drawn with fixed sources, one a night."""
     shop, found = folder / kind, dict[str, Any]()
-    shelf.lay_out(folder)
+    shelf.lay_out(kind, shop)
     for night in (*shelf.NIGHTS[kind], shelf.NEXT[kind]):
-        shutil.copyfile(shop / f"night-{night}.csv", shop / "log.csv")
+        (shop / "log.csv").write_text(shelf.delivery(kind, night), encoding="utf-8")
         ingested(shop, folder / "home")
         day = date(2024, 1, night)
         run = seeded_run(str(shop / f"{kind}.toml"), folder / "home", None, SEED + night, day)

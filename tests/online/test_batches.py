@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
-from pipeline.mdp.policy import all_policies, set_arrivals, set_values
+from pipeline.mdp.policy import set_arrivals, set_values
 from pipeline.mdp.rollout import BatchRollout
 from pipeline.online.rollouts import BatchWorld, play, sample_batch
 from pipeline.privacy.noise import SeededNoise
@@ -59,16 +59,7 @@ def test_the_runner_releases_the_asked_steps_and_prices_each_batch_exactly():
     assert not world.batches[0].layout.ends and world.batches[1].layout.ends
 
 
-def test_one_seed_is_one_history_whatever_is_asked_of_it():
-    tables = [sample_batch(MDP, POLICIES, np.full(4, 50), np.random.default_rng(3)).n_sas for _ in range(2)]
-    assert np.array_equal(*tables)
-
-
 def test_rewards_outside_the_unit_range_are_refused():
     wide = TabularMDP(MDP.transitions, 2 * MDP.rewards, MDP.start)
     with pytest.raises(ValueError, match="rewards must be in"):
         BatchWorld(wide, BatchPrivatizer(), np.random.default_rng(0), SeededNoise(0))
-
-
-def test_all_policies_are_all_and_distinct():
-    assert len({p.tobytes() for p in all_policies((2, 2, 3))}) == 3**4

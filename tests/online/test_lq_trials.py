@@ -1,124 +1,89 @@
-"""LQ trials: every agent plays, says what it costs, and the same trial is the same outcome."""
+"""Agents of plants, simulated: what controls lose, when they leave zero, and what is sent."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipeline.online.plants import exploring, lq_world
-from pipeline.online.registry import measure, plain_values, run
-from pipeline.online.trial import Trial
-from pipeline.privacy.losses import safe_epsilon
-from reticent import CardError
-
-ONE = Trial("zero", "lq", (("instance", 1),), 200)
+PLANT = {"name": "lq", "instance": 1}
 PRIVATE = ("private-ofu-rl", "dp-lqr", "explore-then-commit")
-PLAIN = ("zero", "fixed-gain", "certainty-equivalence", "ofu-rl")
 
 
-def trial(agent: str, **changed) -> Trial:
-    asked = {"epsilon": 1.0, "delta": 1e-5, "calibration": "tight"} if agent in PRIVATE else {}
-    return replace(ONE, agent=agent, **{**asked, **changed})
-
-
-def per_episode(gains) -> float:
-    world = lq_world(ONE)
-    return world.expected_cost(gains) - world.expected_cost(world.optimal_gains())
-
-
-@pytest.mark.parametrize("agent", [*PLAIN, *PRIVATE])
-def test_every_agent_plays_and_the_same_trial_is_the_same_outcome(agent):
-    asked = trial(agent, episodes=30, options=(("starts", 2),) if "ofu" in agent else ())
-    found = run(asked)
-    assert plain_values(asked, found) == measure(asked)
-    assert found.marks[-1] == 30
-    assert (np.diff([0.0, *found.regret]) > -1e-9).all()
-    assert "left_zero_at" in found.facts
+def lost(said, agent):
+    return said["agents"][agent]["regret"]["mean"]
 
 
 @pytest.mark.parametrize("agent", PRIVATE)
-def test_a_step_that_is_sent_is_all_coordinates_and_controls(agent):
-    sent = measure(trial(agent, params=(("instance", 3),)))["sent"]
-    assert lq_world(replace(ONE, params=(("instance", 3),))).shape == (4, 2)
-    assert sent["bits"] == 64 * (4 + 2) * sent["messages"]
+def test_a_step_that_is_sent_is_all_coordinates_and_controls(simulate, agent):
+    quick = {"growth": 2.0, "starts": 2} if agent == "private-ofu-rl" else {}
+    (row,) = simulate(agent, {"name": "lq", "instance": 3}, epsilon=1, episodes=20, **quick)["rows"]
+    # four states and two controls
+    assert row["bits"] == 64 * (4 + 2) * row["messages"]
 
 
-def test_controls_lose_what_their_gains_cost():
-    world = lq_world(ONE)
-    idle = per_episode(world.zero_gains())
-    assert run(trial("zero")).regret[-1] == pytest.approx(200 * idle)
-    assert run(trial("certainty-equivalence")).regret[-1] == pytest.approx(200 * idle)
-    wrong = [run(trial("fixed-gain", seed=s)).regret[-1] for s in range(20)]
-    assert len(set(wrong)) == 20
-    assert 0 < np.median(wrong) < 200 * idle
+def test_controls_lose_what_their_gains_cost(simulate):
+    said = simulate("fixed-gain", PLANT, episodes=200, runs=20, beside=["zero", "certainty-equivalence"])
+    idle = said["agents"]["zero"]
+    assert lost(said, "zero") == lost(said, "certainty-equivalence")
+    assert lost(said, "zero") == pytest.approx(200 * idle["suboptimality"]["mean"])
+    wrong = said["agents"]["fixed-gain"]["regret"]
+    assert wrong["std"] > 0 and 0 < wrong["median"] < lost(said, "zero")
 
 
-@pytest.mark.parametrize("agent", PRIVATE)
-def test_private_facts_hold_what_the_noise_is_worth(agent):
-    facts = run(trial(agent)).facts
-    assert facts["trust"] == ("central" if agent == "dp-lqr" else "joint")
-    assert facts["true_epsilon"] == pytest.approx(1.0, rel=1e-6)
-    # the noise is discrete: no epsilon below that of the conversion for every rho is stated anywhere
-    assert all(v >= safe_epsilon(facts["true_rho"], 1e-5) for k, v in facts.items() if "epsilon" in k)
-
-
-def test_private_ofu_rl_says_whether_it_left_zero():
+def test_private_ofu_rl_says_whether_it_left_zero(simulate):
     for calibration in ("paper", "tight"):
-        found = run(trial("private-ofu-rl", calibration=calibration))
-        assert found.facts["left_zero_at"] is None
-        assert found.regret[-1] == pytest.approx(run(trial("zero")).regret[-1])
-        assert (found.facts["true_epsilon"] < 1) == (calibration == "paper")
+        said = simulate("private-ofu-rl", PLANT, epsilon=1, calibration=calibration, episodes=200, beside=["zero"])
+        assert said["facts"]["left_zero_at"] is None
+        assert lost(said, "private-ofu-rl") == pytest.approx(lost(said, "zero"))
+        assert (said["true_epsilon"] < 1) == (calibration == "paper")
         # what was explored of B without ever trying a control
-        assert found.facts["smallest_eigenvalue"] == pytest.approx(0, abs=1e-9)
-    plain = run(trial("ofu-rl", options=(("growth", 1.5), ("starts", 2)))).facts
+        assert said["facts"]["smallest_eigenvalue"] == pytest.approx(0, abs=1e-9)
+    plain = simulate("ofu-rl", PLANT, episodes=200, growth=1.5, starts=2)["facts"]
     assert 1 < plain["left_zero_at"] < 200
     assert plain["optimistic_share"] == 1.0
 
 
-def test_long_batches_run_and_an_enormous_budget_lets_it_leave():
+def test_long_batches_run_and_an_enormous_budget_lets_it_leave(simulate):
     """More than 4 096 episodes of one plan are exact means; just after it leaves zero it may lose more than before."""
-    quick = (("growth", 3.0), ("starts", 2))
-    idle = run(trial("zero", episodes=60_000)).regret[-1]
-    assert run(trial("ofu-rl", episodes=60_000, options=quick)).regret[-1] < 0.2 * idle
-    found = run(trial("private-ofu-rl", epsilon=50.0, episodes=60_000, options=(("counter", "epochs"), *quick)))
-    assert found.facts["left_zero_at"] is not None
-    assert found.regret[-1] != pytest.approx(idle)
+    long = {"episodes": 60_000, "growth": 3.0, "starts": 2}
+    said = simulate("ofu-rl", PLANT, beside=["zero"], **long)
+    idle = lost(said, "zero")
+    assert lost(said, "ofu-rl") < 0.2 * idle
+    said = simulate("private-ofu-rl", PLANT, epsilon=50, counter="epochs", **long)
+    assert said["facts"]["left_zero_at"] is not None
+    assert lost(said, "private-ofu-rl") != pytest.approx(idle)
 
 
-def test_explore_then_commit_pays_for_its_exploration_and_dp_lqr_does_not():
-    idle = per_episode(lq_world(ONE).zero_gains())
-    commit, logs = (run(trial(a, epsilon=8.0, episodes=4000)) for a in ("explore-then-commit", "dp-lqr"))
-    assert commit.facts["left_zero_at"] == exploring(4000) + 1
-    assert commit.regret[-1] > exploring(4000) * idle
-    assert logs.regret[-1] < 0.2 * 4000 * idle
-    assert "logged before" in logs.facts["variant"]
-    dear = run(trial("explore-then-commit", epsilon=8.0, episodes=4000, options=(("explore", 400), ("radius", 1.0))))
-    assert dear.facts["left_zero_at"] == 401
+def test_explore_then_commit_pays_for_its_exploration_and_dp_lqr_does_not(simulate):
+    """20 √K episodes explore, unless told otherwise."""
+    said = simulate("explore-then-commit", PLANT, epsilon=8, episodes=4000, beside=["dp-lqr", "zero"])
+    explored = round(20 * 4000**0.5)
+    assert said["facts"]["left_zero_at"] == explored + 1
+    assert lost(said, "explore-then-commit") > explored / 4000 * lost(said, "zero")
+    assert lost(said, "dp-lqr") < 0.2 * lost(said, "zero")
+    assert "logged before" in said["agents"]["dp-lqr"]["variant"]
+    asked = {"epsilon": 8, "episodes": 20_000, "beside": ["zero"]}
+    dear = simulate("explore-then-commit", PLANT, **asked, explore=5000, radius=1.0)
+    assert dear["facts"]["left_zero_at"] == 5001
+    # all that was explored is in one release, and what is played then is near the best
+    released = json.loads((Path(dear["folder"]) / "release.json").read_text(encoding="utf-8"))["mechanisms"]
+    assert len({m["table"] for m in released}) == len(released)
+    assert dear["suboptimality"] < 0.05 * dear["agents"]["zero"]["suboptimality"]["mean"]
+    # whatever is asked for, somebody is left to play the gains, and somebody explores
+    assert simulate("explore-then-commit", PLANT, epsilon=8, episodes=10, explore=10)["facts"]["left_zero_at"] == 10
+    with pytest.raises(ValueError, match="must be at least 1"):
+        simulate("explore-then-commit", PLANT, epsilon=8, episodes=10, explore=0)
 
 
-def test_noise_and_world_have_streams_of_their_own():
+def test_noise_and_world_have_streams_of_their_own(simulate):
     """Another epsilon, same plant: the exploring episodes' share of the regret is the same, the gains are not."""
-    found = [run(trial("explore-then-commit", epsilon=e)).regret for e in (1.0, 2.0)]
-    assert found[0] != found[1]
-    at = [i for i, k in enumerate(run(trial("explore-then-commit")).marks) if k <= exploring(200)]
-    assert [found[0][i] for i in at] == [found[1][i] for i in at]
-
-
-def test_worlds_are_named_and_mistakes_are_said():
-    assert lq_world(replace(ONE, world="double_integrator", params=())).name == "double-integrator"
-    assert lq_world(replace(ONE, params=(("instance", 2), ("seed", 12)))).shape == (3, 1)
-    wrong = [
-        replace(ONE, params=()),
-        replace(ONE, params=(("instance", 9),)),
-        replace(ONE, params=(("instance", 1), ("horizon", 3))),
-        replace(ONE, world="riverswim"),
-        replace(ONE, agent="dp-lqr", epsilon=1.0, delta=1e-5, calibration="paper"),
-        replace(ONE, agent="dp-lqr"),
-        trial("private-ofu-rl", options=(("counter", "none"),)),
-        trial("ofu-rl", options=(("constants", "raw"),)),
-    ]
-    for one in wrong:
-        with pytest.raises(CardError):
-            run(one)
+    one, two = (
+        simulate("explore-then-commit", PLANT, epsilon=e, episodes=200)["agents"]["explore-then-commit"]["curve"]
+        for e in (1, 2)
+    )
+    assert one["mean"] != two["mean"]
+    early = np.array(one["episodes"]) <= 100
+    assert early.sum() > 10 and (np.array(one["mean"])[early] == np.array(two["mean"])[early]).all()

@@ -43,11 +43,3 @@ def test_trajectories_follow_the_policy_and_the_transitions():
     share = np.array([np.bincount(states[:, h], minlength=3) / n for h in range(3)])
     # four standard errors of a share
     np.testing.assert_allclose(share, occupancies(WORLD.mdp, np.eye(2)[policy]).sum(-1), atol=4 * 0.5 / n**0.5)
-
-
-def test_one_seed_is_one_history():
-    policy = np.zeros((3, 3), dtype=int)
-    runs = [[], []]
-    for seen in runs:
-        play(scripted([policy] * 20, seen), EpisodeWorld(WORLD.mdp, np.random.default_rng(7)))
-    assert all(np.array_equal(a.states, b.states) for a, b in zip(*runs, strict=True))

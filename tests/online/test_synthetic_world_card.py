@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from pipeline.worlds.catalog import load_world, random_tabular, riverswim, riverswim_inhomogeneous
-from pipeline.worlds.synthetic import COMMENTS, checked, most_paid, possible_rewards, toml_text, world_card
+import reticent
+from pipeline.worlds.catalog import load_world, random_tabular
+from pipeline.worlds.synthetic import COMMENTS, checked, most_paid, toml_text, world_card
 from pipeline.worlds.world import World, declared_actions, declared_states
-from reticent import Card, CardError
+from reticent import Card, LogOptions, Store, load_card
 from tests.online.test_simulate import ward
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
@@ -23,18 +25,38 @@ def card_of(world: World, horizon: int, bins: str | None = None, m: int = 1) -> 
     return checked(world_card(world, name="x", horizon=horizon, bins=bins, episodes=90, episodes_per_user=m, rho=2.0))
 
 
-def test_a_chain_is_stationary_markov_and_on_its_lattice():
-    card = card_of(riverswim(), 20)
+def written(world: str, to: Path, *params: str, **asked: Any) -> Card:
+    """The card of 90 simulated episodes, or as many as are asked for."""
+    options = LogOptions(**{"episodes": 90, "params": params, "to": to / "log", **asked})
+    return load_card(reticent.simulate_logs(world, options, store=Store(to / "home"))["card"])
+
+
+def test_a_chain_is_stationary_markov_and_on_its_lattice(tmp_path: Path):
+    card = written("riverswim", tmp_path, horizon=20)
     d = card.domain
     assert (d.dynamics, d.markov, d.live_states, d.cell_cap) == ("stationary", "declared", list("012345"), 4)
     assert card.reward.range == (0, 1) and card.reward.steps == 200 and card.unit.users_public == 90
-    assert card_of(riverswim(), 20, m=4).unit.users_public == 23
+    # what an episode can pay at most saves no noise
+    assert card.reward.total is None
+    assert written("riverswim", tmp_path, horizon=20, episodes_per_user=4).unit.users_public == 23
 
 
-def test_a_world_that_differs_by_step_gets_a_table_for_each():
-    assert card_of(riverswim_inhomogeneous(3), 6).domain.dynamics == "per_step"
-    last = card_of(random_tabular(4, 2, 5, reward="last", stationary=True), 5)
-    assert last.domain.dynamics == "per_step"
+def test_a_world_that_differs_by_step_gets_a_table_for_each(tmp_path: Path):
+    assert written("riverswim_inhomogeneous", tmp_path, "states=3").domain.dynamics == "per_step"
+    last = "states=4", "actions=2", "horizon=5", "reward=last"
+    assert written("random", tmp_path, *last, "stationary=true").domain.dynamics == "per_step"
+    # it pays once, and a total says so
+    assert written("random", tmp_path, *last, "seed=1").reward.total == pytest.approx(
+        random_tabular(4, 2, 5, seed=1, reward="last").visit_reward.max(), abs=0.011
+    )
+
+
+def test_rewards_below_zero_keep_their_units(tmp_path: Path):
+    """A taxi pays -10, -1 and 20: lattice points in units of 3."""
+    card = written("gymnasium:Taxi-v4", tmp_path, horizon=3, episodes=200)
+    assert card.reward.range == (-10, 20) and card.reward.steps == 10 and card.reward.total is None
+    paid = {row["reward"] for file in card.source_files() for row in pq.read_table(file).to_pylist()}
+    assert len(paid) > 1 and all((r + 10) % card.reward.unit == 0 for r in paid)
 
 
 def test_the_total_is_the_most_any_path_can_pay():
@@ -62,32 +84,6 @@ def icu_card(bins: str | None = None) -> Card:
     return card_of(icu(), 20, bins)
 
 
-def test_a_total_is_declared_only_where_it_saves_noise():
-    once = random_tabular(4, 2, 5, seed=1, reward="last")
-    assert card_of(once, 5).reward.total == pytest.approx(once.visit_reward.max(), abs=0.011)
-    assert card_of(riverswim(), 20).reward.total is None
-    assert icu_card().reward.total == 1
-
-
-def test_rewards_below_zero_keep_their_units():
-    table = {"visit_reward": np.array([[-100.0, -1.0], [20.0, -10.0]]), "horizon": None}
-    world = World(
-        name="taxi",
-        transition=np.full((2, 2, 2), 0.5),
-        entry_reward=np.zeros(2),
-        start=np.array([1.0, 0.0]),
-        raw_labels=["0", "1"],
-        bin_values={},
-        ends={},
-        policies={},
-        **table,
-    )
-    card = card_of(world, 3)
-    assert card.reward.range == (-100, 20) and card.reward.steps == 40 and card.reward.total is None
-    k = (possible_rewards(world, 3) + 100) / card.reward.unit
-    np.testing.assert_allclose(k, np.round(k), atol=1e-9)
-
-
 @pytest.mark.parametrize(("bins", "live"), [(None, 4), ("32", 32), ("all", 713)])
 def test_icu_sepsis_is_one_world_under_cards_of_many_sizes(bins: str | None, live: int):
     card, world = icu_card(bins), icu()
@@ -98,11 +94,6 @@ def test_icu_sepsis_is_one_world_under_cards_of_many_sizes(bins: str | None, liv
     assert card.reward.on_entering == ({"survived": 1.0} if bins == "all" else None) and card.reward.total == 1
     assert sorted(set(declared_states(card, world))) == list(range(live + 3))
     assert len(declared_actions(card, world)) == 25
-
-
-def test_unknown_bins_list_the_known_ones():
-    with pytest.raises(CardError, match=r"no bins '5'; there are: 4, 8, 32, all"):
-        icu_card("5")
 
 
 @pytest.mark.parametrize("label", ["a", 'quo"te', "tab\t", "back\\slash", "ü ≤ 4", "\x7f", "\x01", "🛶"])

@@ -81,11 +81,6 @@ def test_the_fewest_bits_at_epsilon_one(horizon, three, lean):
     assert shuffle_delta(three, 0.5, half, half, 1.0) <= 1e-5 < shuffle_delta(three - 1, 0.5, half, half, 1.0)
 
 
-def test_a_crude_batch_needs_the_same_bits_at_every_horizon():
-    assert smallest_total(4, 1.0, 1e-5) == 225
-    assert smallest_total(2, 1.0, 1e-5) == 115
-
-
 @pytest.mark.parametrize(("horizon", "delivered"), [(2, 0.104), (5, 0.063), (10, 0.043)])
 def test_the_papers_bits_deliver_far_more_privacy_than_asked(horizon, delivered):
     tau = paper_total(horizon, 1.0, 1e-5)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
+import reticent
 from pipeline.worlds.catalog import from_gymnasium, from_table
 from pipeline.worlds.exact import world_values
-from reticent import CardError
+from reticent import CardError, LogOptions, Store
 
 CASES = [
     ("FrozenLake-v1", {}, 20),
@@ -38,9 +41,18 @@ def naive(env_id: str, kwargs: dict[str, Any], horizon: int, *, best: bool) -> f
     return sum(p * value[s] for s, p in enumerate(env.initial_state_distrib))
 
 
+def written(env_id: str, kwargs: dict[str, Any], to: Path, **asked: Any) -> dict[str, Any]:
+    """What ``simulate --logs`` says of an environment."""
+    params = tuple(f"{key}={json.dumps(value)}" for key, value in kwargs.items())
+    options = LogOptions(episodes=2, params=params, to=to / "log", **asked)
+    return reticent.simulate_logs(f"gymnasium:{env_id}", options, store=Store(to / "home"))
+
+
 @pytest.mark.parametrize(("env_id", "kwargs", "horizon"), CASES)
-def test_values_are_those_of_the_environments_own_table(env_id: str, kwargs: dict[str, Any], horizon: int):
-    values = world_values(from_gymnasium(env_id, **kwargs), horizon)
+def test_values_are_those_of_the_environments_own_table(
+    env_id: str, kwargs: dict[str, Any], horizon: int, tmp_path: Path
+):
+    values = written(env_id, kwargs, tmp_path, horizon=horizon)["values"]
     assert values["optimal"] == pytest.approx(naive(env_id, kwargs, horizon, best=True), abs=1e-9)
     assert values["uniform"] == pytest.approx(naive(env_id, kwargs, horizon, best=False), abs=1e-9)
 
@@ -77,9 +89,9 @@ def test_an_end_pays_on_entering_and_never_again():
     ],
 )
 def test_what_gymnasium_does_not_have_is_a_card_error(
-    env_id: str | None, kwargs: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+    env_id: str | None, kwargs: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     if env_id is None:
         monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(CardError, match=says):
-        from_gymnasium(env_id or "FrozenLake-v1", **kwargs)
+        written(env_id or "FrozenLake-v1", kwargs, tmp_path)

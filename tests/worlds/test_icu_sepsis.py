@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import reticent
 from pipeline.worlds.catalog import load_icu_sepsis
-from pipeline.worlds.exact import world_values
 from pipeline.worlds.world import World
-from reticent import CardError
+from reticent import CardError, LogOptions, Store
 
 FILE = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis" / "world.npz"
 
@@ -25,9 +25,13 @@ def icu() -> World:
     ("horizon", "optimal", "clinician", "uniform"),
     [(10, 0.6364, 0.5292, 0.5218), (20, 0.7922, 0.6920, 0.6854), (30, 0.8420, 0.7499, 0.7455)],
 )
-def test_values_are_the_reference_values(icu: World, horizon: int, optimal: float, clinician: float, uniform: float):
-    values = world_values(icu, horizon)
-    assert values == pytest.approx({"optimal": optimal, "clinician": clinician, "uniform": uniform}, abs=5e-5)
+def test_values_are_the_reference_values(
+    tmp_path: Path, horizon: int, optimal: float, clinician: float, uniform: float
+):
+    asked = LogOptions(horizon=horizon, episodes=2, to=tmp_path)
+    values = reticent.simulate_logs("icu_sepsis", asked, store=Store(tmp_path / "home"))["values"]
+    found = {name: values[name] for name in ("optimal", "clinician", "uniform")}
+    assert found == pytest.approx({"optimal": optimal, "clinician": clinician, "uniform": uniform}, abs=5e-5)
 
 
 def test_expected_reward_is_that_of_the_files_own_reward_array(icu: World):
@@ -52,18 +56,29 @@ def test_the_file_is_a_byte_copy_of_the_packages():
     assert digest in (FILE.parent / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("content", [None, b"", b"not an archive", b"PK\x03\x04 broken"])
-def test_a_missing_or_foreign_file_is_a_card_error(tmp_path: Path, content: bytes | None):
-    path = tmp_path / "world.npz"
-    if content is not None:
-        path.write_bytes(content)
+OTHERS = dict.fromkeys(("expert_policy", "sofa_scores", "state_cluster_centers"), np.zeros(2))
+
+
+def other_world(path: Path) -> None:
+    np.savez(path, tx_mat=np.ones((2, 1, 2)), r_mat=np.ones((2, 1, 2)), d_0=np.ones(2), **OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lambda path: path.write_bytes(b""), "not the ICU-Sepsis world"),
+        (lambda path: path.write_bytes(b"not an archive"), "not the ICU-Sepsis world"),
+        (lambda path: path.write_bytes(b"PK\x03\x04 broken"), "not the ICU-Sepsis world"),
+        (other_world, "716 states"),
+    ],
+)
+def test_a_file_of_another_kind_or_world_is_a_card_error(tmp_path: Path, write, says: str):
+    (tmp_path / "icu_sepsis").mkdir()
+    write(tmp_path / "icu_sepsis" / "world.npz")
+    with pytest.raises(CardError, match=says):
+        reticent.simulate_logs("icu_sepsis", LogOptions(episodes=2), store=Store(tmp_path / "home", shelf=tmp_path))
+
+
+def test_a_missing_file_is_a_card_error(tmp_path: Path):
     with pytest.raises(CardError, match="not the ICU-Sepsis world"):
-        load_icu_sepsis(path)
-
-
-def test_arrays_of_another_world_are_refused(tmp_path: Path):
-    path = tmp_path / "world.npz"
-    others = dict.fromkeys(("expert_policy", "sofa_scores", "state_cluster_centers"), np.zeros(2))
-    np.savez(path, tx_mat=np.ones((2, 1, 2)), r_mat=np.ones((2, 1, 2)), d_0=np.ones(2), **others)
-    with pytest.raises(CardError, match="716 states"):
-        load_icu_sepsis(path)
+        load_icu_sepsis(tmp_path / "world.npz")

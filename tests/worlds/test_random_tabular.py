@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
 
-from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.worlds.catalog import icu_like, random_tabular
 from reticent import CardError
 
@@ -37,28 +35,6 @@ def test_the_icu_like_instance_has_its_size_and_its_clinician_like_policy():
     assert world.transition.shape == (10, 50, 5, 50) and (world.visit_reward[:9] == 0).all()
     np.testing.assert_array_equal((world.transition > 0).sum(-1), 8)
     np.testing.assert_allclose(np.sort(world.policies["preferred"], axis=1), [[0.1] * 4 + [0.6]] * 50)
-
-
-def test_the_optimum_solves_the_linear_programme_over_occupancies():
-    """An independent route: maximise reward over flows, HiGHS instead of backward induction."""
-    world = random_tabular(4, 3, 5, seed=9, successors=3, reward="last")
-    H, S, A = 5, 4, 3
-    rows, bound = [], []
-    for h in range(H):
-        for s in range(S):
-            row = np.zeros((H, S, A))
-            row[h, s] = 1
-            if h:
-                row[h - 1] -= world.transition[h - 1, :, :, s]
-            rows.append(row.reshape(-1))
-            bound.append(world.start[s] if h == 0 else 0.0)
-    cost = -np.broadcast_to(world.visit_reward, (H, S, A)).reshape(-1)
-    solved = linprog(cost, A_eq=np.array(rows), b_eq=bound, method="highs")
-    mdp = world.mdp(H)
-    assert mdp.start @ optimal_values(mdp)[1][0] == pytest.approx(-solved.fun, abs=1e-9)
-    # a policy's value by its occupancies agrees with backward induction
-    d = occupancies(mdp, world.behaviours("preferred", H))
-    assert (d * world.visit_reward).sum() == pytest.approx(policy_value(mdp, world.behaviours("preferred", H)))
 
 
 def test_what_does_not_fit_is_refused():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import reticent
 from pipeline.mdp.planning import optimal_values, policy_value
-from pipeline.worlds.catalog import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
-from pipeline.worlds.world import World
-from reticent import CardError
+from pipeline.worlds.catalog import riverswim, riverswim_inhomogeneous
+from reticent import CardError, LogOptions, Store
 
 
 def test_values_of_six_states_and_twenty_steps_are_the_reference_values():
@@ -31,27 +33,16 @@ def test_left_moves_one_state_down_for_sure_in_every_length_of_river():
 
 
 @pytest.mark.parametrize(
-    ("world", "best"),
+    ("world", "states", "best"),
     [
-        (riverswim_homogeneous(3), 0.2281),
-        (riverswim_homogeneous(5), 0.0907),
-        (riverswim_homogeneous(10), 0.0195),
-        (riverswim_inhomogeneous(3), 0.5911),
-        (riverswim_inhomogeneous(5), 0.4944),
-        (riverswim_inhomogeneous(10), 0.4014),
+        *(("riverswim_homogeneous", states, best) for states, best in ((3, 0.2281), (5, 0.0907), (10, 0.0195))),
+        *(("riverswim_inhomogeneous", states, best) for states, best in ((3, 0.5911), (5, 0.4944), (10, 0.4014))),
     ],
 )
-def test_the_forms_of_paper_001_have_their_reference_optima(world: World, best: float):
-    H, S = 2 * world.shape[0], world.shape[0]
-    value = np.zeros(S)
-    for h in reversed(range(H)):
-        P = world.transition if world.transition.ndim == 3 else world.transition[h]
-        value = np.array([
-            max(world.visit_reward[s, a] + sum(P[s, a, x] * value[x] for x in range(S)) for a in (0, 1))
-            for s in range(S)
-        ])  # fmt: skip
-    assert value[0] == pytest.approx(best, abs=5e-5)
-    assert optimal_values(world.mdp(H))[1][0, 0] == pytest.approx(value[0], abs=1e-12)
+def test_the_forms_of_paper_001_have_their_reference_optima(tmp_path: Path, world: str, states: int, best: float):
+    asked = LogOptions(episodes=2, params=(f"states={states}",), to=tmp_path / "log")
+    said = reticent.simulate_logs(world, asked, store=Store(tmp_path / "home"))
+    assert said["values"]["optimal"] == pytest.approx(best, abs=5e-5)
 
 
 def test_each_step_of_the_inhomogeneous_chain_has_its_own_current():

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import reticent
 from pipeline.declaration.card import load_card
 from pipeline.mdp.planning import optimal_values, policy_value
-from pipeline.worlds.catalog import WORLDS, load_world, riverswim
+from pipeline.worlds.catalog import load_world, riverswim
 from pipeline.worlds.world import declared_actions, declared_states
-from reticent import Card, CardError
+from reticent import Card, CardError, LogOptions
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 
@@ -65,28 +66,6 @@ def test_a_column_or_an_action_that_no_label_covers_is_an_error(make_card: Calla
         declared_actions(card, riverswim())
 
 
-@pytest.mark.parametrize(
-    ("name", "params", "message"),
-    [
-        ("atlantis", {}, "no world 'atlantis'; there are: icu_sepsis, riverswim"),
-        ("riverswim", {"depth": 3}, "depth"),
-        ("riverswim", {"states": 1}, "states must be at least 2"),
-    ],
-)
-def test_a_wrong_world_is_a_card_error_that_names_it(tmp_path: Path, name: str, params: dict[str, int], message: str):
-    with pytest.raises(CardError, match=message):
-        load_world(name, tmp_path, **params)
-
-
-@pytest.mark.parametrize("name", [n for n in WORLDS if not n.startswith("icu_sepsis")])
-def test_every_built_world_is_a_process_with_logging_policies(name: str, tmp_path: Path):
-    world = load_world(name, tmp_path)
-    H = world.steps()
-    assert world.mdp(H).horizon == H and "uniform" in world.policies
-    for behaviour in (*world.policies, "near-optimal-0.3"):
-        np.testing.assert_allclose(world.behaviours(behaviour, H).sum(-1), 1, atol=1e-12)
-
-
 def test_near_optimal_is_optimal_but_for_its_share_of_chance():
     mdp = riverswim().mdp(20)
     best = optimal_values(mdp)[1][0, 0]
@@ -97,11 +76,11 @@ def test_near_optimal_is_optimal_but_for_its_share_of_chance():
 
 
 @pytest.mark.parametrize("name", ["near-optimal-1.5", "near-optimal-", "near-optimal--1", "optimal", "clinician"])
-def test_an_unknown_behaviour_is_a_card_error_that_names_the_known_ones(name: str):
+def test_an_unknown_behaviour_is_a_card_error_that_names_the_known_ones(tmp_path: Path, name: str):
     known = r"no behaviour 'clinician'; there are: uniform, right-0\.8"
     says = known if name == "clinician" else "near-optimal-E with E from 0 to 1"
     with pytest.raises(CardError, match=says):
-        riverswim().behaviours(name, 3)
+        reticent.simulate_logs("riverswim", LogOptions(behaviour=name, horizon=3, to=tmp_path))
 
 
 def test_step_dependent_arrays_need_their_horizon():
