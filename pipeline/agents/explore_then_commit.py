@@ -36,8 +36,6 @@ def explore_then_commit(
     task: LqTask, episodes: int, exploration: Exploration, release: Release, c: LqConstants
 ) -> LqAgent:
     """Play ``episodes`` episodes and return the :class:`~pipeline.agents.dp_lqr.LqResult` of the one release."""
-    if not 1 <= exploration.episodes < episodes:
-        raise ValueError(f"exploration must end before episode {episodes}; got {exploration.episodes} episodes of it")
     result = certainty_equivalence(release((yield from explore(task, exploration))), task, c)
     yield LinearRollout(result.gains, episodes - exploration.episodes)
     return result

@@ -166,6 +166,8 @@ def draw_curves(
     ``x_format``: how marks of the x axis are written (d3-format).
     """
     styles = _styles(panels)
+    # a panel in which nothing is lost has no logarithms
+    log_y = log_y and all(max(max(line.mean) for line in lines.values()) > 0 for lines in panels.values())
     points = list(_points(panels, styles, reach if log_y else 0.0))
     first, last = min(p["K"] for p in points), max(p["K"] for p in points)
     top = 1.05 * max(p["mean"] for p in points)
@@ -176,7 +178,7 @@ def draw_curves(
         "up": {
             "title": y_title,
             "scale": "log" if log_y else "linear",
-            "domain": [floor, max(top, 2 * floor)],
+            "domain": [floor, max(top, 2 * floor) or 1.0],
             "ticks": _decades(floor, top) if log_y else None,
             # long numbers would be cut off at the left
             "format": "~s" if top >= 1e6 else "~g",

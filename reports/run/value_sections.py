@@ -385,6 +385,8 @@ def to_decide(sim: Simulation) -> str:
     if idle is not None and abs(own_loss.least - idle.mean) + abs(own_loss.most - idle.mean) <= 1e-9 * idle.mean:
         return "It never left zero: its controller does nothing, and is worth what doing nothing is."
     others = [(a, a.suboptimality) for a in sim.agents[1:] if a.suboptimality is not None]
+    if not others:
+        return "No other policy was played beside it."
     beaten = [a.agent for a, s in others if _end(own_loss, 1) < _end(s, -1)]
     lost = [a.agent for a, s in others if _end(own_loss, -1) > _end(s, 1)]
     if not beaten and not lost:

@@ -156,3 +156,11 @@ def test_runs_differ_in_their_seed_alone_when_gathered():
     trials = [Trial("uniform", "riverswim_homogeneous", (("states", s),), 10, seed=i) for s in (3, 4) for i in (0, 1)]
     groups = gather(trials, [agents.measure(t) for t in trials])
     assert [(g.trial.params, len(g.outcomes)) for g in groups] == [((("states", 3),), 2), ((("states", 4),), 2)]
+
+
+def test_an_agent_that_loses_nothing_is_drawn_and_compared_with_nobody(recipe, tmp_path):
+    """A regret of 0 has no logarithm."""
+    recipe.write_text("baselines = []" + RECIPE.replace('"uniform"', '"apvi"').replace("10000", "2000"))
+    result = played(recipe, tmp_path / "home")
+    page = Path(result["report"]).with_name("report.md").read_text(encoding="utf-8")
+    assert result["regret"]["mean"] == 0 and "No other policy was played beside it" in page and "clearly" not in page
