@@ -15,7 +15,7 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts, Practice
 from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import Suboptimality, decide, ends_near, forecast, missing, round_up, stricter
+from pipeline.facts.verdict import Suboptimality, clear, decide, ends_near, forecast, missing, round_up, stricter
 from reports.page import interval, percent
 from reports.run import answer as first_screen
 from reports.run.answer import (
@@ -262,6 +262,28 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     assert more is not None and more.rho is not None and more.rho > 1
     null = {"estimate": 0.0001, "lower": -0.01, "upper": 0.0102}
     assert forecast(evaluation(improvement=null), 1.0) is None
+
+
+def test_a_forecast_of_a_worse_policy_is_of_its_wider_interval() -> None:
+    found = evaluation(**(CHANGES["not_told_apart"] or {}))
+    now = math.sqrt(found.person_variance / found.people + found.noise_variance)
+    chance = NormalDist().inv_cdf((1 + found.level) / 2)
+    estimate, part = -6 * now, 0.5
+
+    def half(error: float) -> float:
+        plain = found.half_width + chance * (error - now)
+        return plain + part * (plain - estimate)
+
+    ends = {"estimate": estimate, "lower": estimate - half(now), "upper": estimate + half(now)}
+    worse = evaluation(**{**(CHANGES["not_told_apart"] or {}), "improvement": ends})
+    assert half_width(worse, worse.share) == pytest.approx(half(now))
+    # without what is added the difference would be clear, and fewer people needed than there are
+    assert -estimate > found.half_width * stricter(found.level) and not clear(**ends, level=found.level)
+    needed = forecast(worse, 1.0)
+    assert needed is not None and needed.people is not None
+    people = needed.people * found.share
+    then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
+    assert stricter(found.level) * half(then) + 0.84 * then == pytest.approx(-estimate, rel=0.05)
 
 
 def test_no_forecast_names_people_or_a_budget_beyond_what_was_measured() -> None:
