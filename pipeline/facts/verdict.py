@@ -261,9 +261,11 @@ def decide(
     elif broken_off is not None and broken_off > _BROKEN_OFF:
         answer = "withheld"
         why = (
-            f"By the released counts episodes break off ({number(broken_off, 2)} standard errors more than none): who "
-            "leaves is scored up to there, and the policy as if they stayed. Let an end tell who left, or an episode "
-            "be over with its last row (source.last_row), or declare a shorter domain.horizon."
+            f"By the released counts episodes break off ({number(broken_off, 2)} standard errors more than none), or "
+            "nothing tells where their last step leads: who leaves is scored up to there, and the policy as if they "
+            "stayed. Let an end tell who left (domain.states.ends), or an episode be over with its last row "
+            "(source.last_row, where source.gap does not cut); map next_state where domain.dynamics is stationary; or "
+            "declare a shorter domain.horizon."
         )
     elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
         answer, why = "withheld", contradiction
