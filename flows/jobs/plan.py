@@ -276,14 +276,17 @@ def _first_refused(
 ) -> tuple[int, str] | None:
     """The first date that some limit does not allow, and which limit says so."""
     left, taken = dict[str, list[Allowance]](), Counter[str]()
+    newest = max((e.at for e in entries), default="")
     for i, day in enumerate(coming):
         # a missed date is charged today
         at = datetime.combine(max(day, today), time.max, UTC)
         periods = {"lifetime": "", **{limit: f"{at:{form}}" for limit, form in PERIODS.items()}}
         taken.update(periods.values())
-        if (month := periods["month"]) not in left:
-            left[month] = allowances(entries, name, at)
-        if passed := [a.limit for a in left[month] if price * taken[periods[a.limit]] > a.rho]:
+        # nothing is charged yet in the months and years after the newest entry: they all allow the same
+        charged = next((p for p in (periods["month"], periods["year"]) if p <= newest), "")
+        if charged not in left:
+            left[charged] = allowances(entries, name, at)
+        if passed := [a.limit for a in left[charged] if price * taken[periods[a.limit]] > a.rho]:
             return i, passed[0]
     return None
 

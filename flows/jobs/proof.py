@@ -233,7 +233,7 @@ def draw_pages(folder: Path, report: Report, view: PolicyView, entries: Entries)
     if chain is None:
         raise BudgetError(
             f"{folder.name}: these would be other pages than those that are there, and no ledger at hand vouches for "
-            "report.json; a real dataset has its own: name its card with --card"
+            "report.json: name the home that made it with --home, or, of a real dataset, the card with --card"
         )
     if published and not any(drawn.items() <= e.body["files"].items() for e in published):
         raise BudgetError(

@@ -261,9 +261,11 @@ def decide(
     elif broken_off is not None and broken_off > _BROKEN_OFF:
         answer = "withheld"
         why = (
-            f"By the released counts episodes break off ({number(broken_off, 2)} standard errors more than none): who "
-            "leaves is scored up to there, and the policy as if they stayed. Let an end tell who left, or an episode "
-            "be over with its last row (source.last_row), or declare a shorter domain.horizon."
+            f"By the released counts episodes break off ({number(broken_off, 2)} standard errors more than none), or "
+            "nothing tells where their last step leads: who leaves is scored up to there, and the policy as if they "
+            "stayed. Let an end tell who left (domain.states.ends), or an episode be over with its last row "
+            "(source.last_row, unless next_state or source.gap says otherwise); map next_state where steps are alike "
+            "(domain.dynamics); or declare a shorter domain.horizon."
         )
     elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
         answer, why = "withheld", contradiction
@@ -417,17 +419,20 @@ def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
     sampling, size = float(evaluated.person_variance), abs(float(evaluated.improvement.estimate))
     error = math.sqrt(sampling / people + noise) if people > 0 else 0.0
     fixed, strict = fixed_width(evaluated), stricter(float(evaluated.level))
-    left_to_show = size - strict * fixed
+    # the interval of a policy that is measured worse is wider
+    more = widened(evaluated) if evaluated.improvement.estimate < 0 else 0.0
+    wider = strict * (1 + more)
+    left_to_show = size * (1 - strict * more) - wider * fixed
     if error == 0 or size < error / 4 or left_to_show < error / _MOST:
         return None
-    factor = (float(evaluated.half_width) - fixed) / error * strict
+    factor = (float(evaluated.half_width) - fixed) / error * wider
     aim = (left_to_show / (factor + _POWER)) ** 2
     # sampling / n + noise (people / n)^2 = aim
     square = noise * people**2
     root = math.hypot(sampling, math.sqrt(4 * square * aim))
     inverse = aim / sampling if square == 0 else (root - sampling) / (2 * square)
-    more = 1 / inverse / people
-    all_people = round(round_up(people * more / evaluated.share)) if more <= _MOST else None
+    times = 1 / inverse / people
+    all_people = round(round_up(people * times / evaluated.share)) if times <= _MOST else None
     left = aim - sampling / people
     dearer = noise / left if left > 0 else math.inf
     budget = float(round_up(rho * dearer)) if rho is not None and dearer <= _MOST else None
@@ -446,6 +451,13 @@ def fixed_width(evaluated: Evaluated) -> float:
         return 0.0
     error = math.sqrt(float(evaluated.person_variance) / float(evaluated.people) + float(evaluated.noise_variance))
     return max(0.0, float(evaluated.half_width) - NormalDist().inv_cdf((1 + float(evaluated.level)) / 2) * error)
+
+
+def widened(evaluated: Evaluated) -> float:
+    """Part of what an interval reaches below 0 by which it is wider on both sides; 0 where it reaches nothing there."""
+    estimate, half_width = float(evaluated.improvement.estimate), float(evaluated.half_width)
+    below = half_width - estimate
+    return max(0.0, float(evaluated.improvement.upper) - estimate - half_width) / below if below > 0 else 0.0
 
 
 def _measured(people: float, rho: float) -> bool:

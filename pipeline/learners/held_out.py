@@ -25,6 +25,7 @@ from pipeline.evaluation.intervals import moments
 from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
 from pipeline.facts.promise import Joint
+from pipeline.facts.verdict import fixed_width
 from pipeline.learners.learner import Adaptive, Learnt, Quote, RunPlan, joint_cost, listed_facts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
@@ -153,7 +154,9 @@ def clip_diagnostics(evaluated: Evaluated, answers: Release) -> tuple[Diagnostic
     if not now or not m.noise[gain]:
         return (Diagnostic("clip, people cut at it, at most", square),)
     clip = math.sqrt(noise / float(m.noise[gain]))
-    half_width = {times: evaluated.half_width * math.sqrt(sampling + noise * times**2) / now for times in (0.5, 2.0)}
+    fixed = fixed_width(evaluated)
+    chance = (evaluated.half_width - fixed) / now
+    half_width = {times: fixed + chance * math.sqrt(sampling + noise * times**2) for times in (0.5, 2.0)}
     estimate, shift = evaluated.improvement.estimate, square / 2 * clip
     return (
         Diagnostic("clip, people cut at it, at most", square),

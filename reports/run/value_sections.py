@@ -15,7 +15,7 @@ from pipeline.facts.evaluation import Evaluated, Interval, Simulation, Spread
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, PlayedConstants, Status, ValueFacts
 from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import MISFIT, PLACEBO, Verdict, fixed_width, round_up, stricter
+from pipeline.facts.verdict import MISFIT, PLACEBO, Verdict, fixed_width, round_up, stricter, widened
 from reports.figures.charts import Line, draw_curves
 from reports.page import (
     AnswerCard,
@@ -329,7 +329,8 @@ def half_width(e: Evaluated, share: float) -> float:
     times = share / e.share
     now, then = (math.sqrt(e.person_variance / max(e.people, 1) / x + e.noise_variance / x**2) for x in (1.0, times))
     fixed = fixed_width(e)
-    return fixed + (float(e.half_width) - fixed) * then / now if now > 0 else float(e.half_width)
+    half = fixed + (float(e.half_width) - fixed) * then / now if now > 0 else float(e.half_width)
+    return half + widened(e) * max(0.0, half - float(e.improvement.estimate))
 
 
 _ROLES = {"agent": "the agent", "plain": "without noise", "control": "control"}

@@ -17,13 +17,13 @@ from pipeline.statistics.scores import PLACEBOS, SCORES, Clips
 CLIPS = Clips(0.0, 1.0, spread=4.0)
 
 
-def told(psi, own, rho=Fraction(1)):
+def told(psi, own, rho=Fraction(1), bias=0.0):
     scores = CLIPS.scaled(psi, own, np.zeros_like(psi), np.zeros_like(psi))
     layout = MomentLayout("clinic", "synthetic", "stationary", len(SCORES), halved=PLACEBOS)
     answers = layout.summed(rho).draw(
         ExactSums("clinic", "synthetic", "stationary", layout.add_up(scores)), SeededNoise(np.random.SeedSequence(3))
     )
-    found = evaluated(answers, CLIPS, Method("tabular-dr", 0.0, calibrated=True), 0.3, 1)
+    found = evaluated(answers, CLIPS, Method("tabular-dr", bias, calibrated=True), 0.3, 1)
     return found, {d.name: d for d in clip_diagnostics(found, answers)}
 
 
@@ -52,3 +52,11 @@ def test_more_noise_widens_twice_the_clip_and_spares_half_of_it():
     found, loud = told(own + 0.1, own, Fraction(1, 50))
     twice = "clip, twice it: lower end of the difference, had nobody been cut"
     assert loud[twice].value < found.improvement.lower and loud[twice].value < quiet[twice].value
+
+
+def test_another_clip_makes_an_allowance_for_bias_no_smaller():
+    rng = np.random.default_rng(7)
+    own = (rng.random(5_000) < 0.7).astype(float)
+    (_, plain), (_, biased) = (told(own + 0.1, own, Fraction(1, 50), bias) for bias in (0.0, 0.006))
+    for name in list(plain)[1:]:
+        assert plain[name].value - biased[name].value == pytest.approx(0.006)

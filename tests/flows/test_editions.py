@@ -14,6 +14,7 @@ import pytest
 
 from flows.jobs.run import ReleaseRequest
 from pipeline.declaration.lineage import Schedule
+from pipeline.ledger.account import allowances
 from pipeline.privacy.noise import OsNoise
 from reticent import BudgetError, CardError
 from tests.flows.nights import stop_clock
@@ -273,6 +274,24 @@ def test_a_plan_of_a_calendar_counts_what_others_spent_on_the_same_people(
     run_job(str(tmp_path / "other" / "greedy.toml"), home)
     calendar = plan_job(str(tmp_path / "shop" / "private.toml"), home)["calendar"]
     assert (calendar["paid"], calendar["limit"]) == (paid, limit)
+
+
+def test_a_plan_of_a_long_calendar_does_not_read_the_ledger_for_each_month(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a century of nights it took two minutes of a ledger of 3,000 entries."""
+    clock("2026-01-07")
+    calendar_night(tmp_path, rows(30), '"nightly"', cap=500.0, budget="[budget.schedule]\nrho_month = 31.0\n")
+    asked = list[str]()
+
+    def counting(entries: Any, name: str, at: Any) -> Any:
+        asked.append(f"{at:%Y-%m}")
+        return allowances(entries, name, at)
+
+    monkeypatch.setattr("flows.jobs.plan.allowances", counting)
+    planned = plan_job(str(tmp_path / "shop" / "private.toml"), home_at(tmp_path / "home"))["calendar"]
+    assert (planned["paid"], planned["last"], planned["limit"]) == (499, "2027-05-21", "lifetime")
+    assert asked == ["2026-01", "2026-02", "2027-01"]
 
 
 def test_a_calendar_whose_draws_die_for_ever_does_not_use_up_the_cap(

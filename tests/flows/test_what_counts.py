@@ -209,6 +209,22 @@ def test_people_who_leave_unseen_are_no_gain_of_a_policy(tmp_path: Path, agent: 
     assert verdict.answer == "better"
 
 
+@pytest.mark.parametrize("agent", ["dp-apvi", "dp-vapvi"])
+def test_a_last_step_that_leads_nowhere_is_not_said_to_be_people_who_leave(tmp_path: Path, agent: str) -> None:
+    """Whole episodes, but no end is declared, or alike steps have no successor behind the last one."""
+    mends = {
+        "dp-apvi": {', ends = ["end"]': ""},
+        "dp-vapvi": {
+            "[source]": '[features]\nkind = "one_hot"\n[source]',
+            "[domain]": '[domain]\ndynamics = "stationary"',
+        },
+    }
+    changes = {"horizon = 3\n": "horizon = 8\n"} | mends[agent]
+    _, verdict = page_of(tmp_path, leavers(0.0, 0.0, 0.3), changes, agent)
+    assert verdict.answer == "withheld" and "or nothing tells where their last step leads" in verdict.why
+    assert all(mend in verdict.why for mend in ("domain.states.ends", "unless next_state", "map next_state"))
+
+
 def test_a_drug_after_which_people_leave_unseen_is_not_called_worse_than_it_is(tmp_path: Path) -> None:
     # the strong drug pays more than half as much again over eight visits, in spite of those who leave
     _, verdict = page_of(tmp_path, leavers(0.0, 0.15, 0.5), {"horizon = 3\n": "horizon = 8\n"}, "dp-apvi")

@@ -17,6 +17,7 @@ from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.verdict import ends_near, missing, round_up
 from reports.page import percent
 from reports.run.answer import OPERATOR, reason, sentence, shell_line, verdict_of
+from reports.run.value_sections import half_width
 from reticent import Card
 from tests.conftest import card_dict
 from tests.reports.sample import (
@@ -256,6 +257,29 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     assert more is not None and more.rho is not None and more.rho > 1
     null = {"estimate": 0.0001, "lower": -0.01, "upper": 0.0102}
     assert needed_by(evaluation(improvement=null)) is None
+
+
+def test_a_forecast_of_a_worse_policy_is_of_its_wider_interval() -> None:
+    found = evaluation(**(CHANGES["not_told_apart"] or {}))
+    now = math.sqrt(found.person_variance / found.people + found.noise_variance)
+    chance = NormalDist().inv_cdf((1 + found.level) / 2)
+    estimate, part = -6 * now, 0.5
+
+    def half(error: float) -> float:
+        plain = found.half_width + chance * (error - now)
+        return plain + part * (plain - estimate)
+
+    ends = {"estimate": estimate, "lower": estimate - half(now), "upper": estimate + half(now)}
+    worse = evaluation(**{**(CHANGES["not_told_apart"] or {}), "improvement": ends})
+    assert half_width(worse, worse.share) == pytest.approx(half(now))
+    # without what is added the difference would be clear, and fewer people needed than there are
+    strict = NormalDist().inv_cdf(0.99) / NormalDist().inv_cdf(0.975)
+    assert -estimate > found.half_width * strict
+    needed = needed_by(worse)
+    assert needed is not None and needed.people is not None
+    people = needed.people * found.share
+    then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
+    assert strict * half(then) + 0.84 * then == pytest.approx(-estimate, rel=0.05)
 
 
 def test_no_forecast_names_people_or_a_budget_beyond_what_was_measured() -> None:
