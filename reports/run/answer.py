@@ -514,7 +514,8 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
             *((elsewhere,) if view.abstains.any() else ()),
             "What practice does there is not known from this release. Recommended most often:",
         )
-        return AnswerCard(name, f"{number(states)} of {live} states{of_decisions}", words, rows)
+        # of these decisions practice may take most as advised
+        return AnswerCard(name, f"Advice in {number(states)} of {live} states{of_decisions}", words, rows)
     differences, total = changes(view, _noise(report))
     moved = sum(c.decisions for c in differences)
     # of cells that noise alone may count nothing is known
@@ -724,7 +725,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_told_apart":
             return keep, "No number of people and no budget can be named at which a measured interval would settle it."
         case "nothing_changes":
-            return keep, "More people or more budget would let the policy say more."
+            return keep, "More people or more budget may let the policy say more, where practice varies."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:
             return keep, found.outside, "Or try it in a trial."
         case "withheld":
