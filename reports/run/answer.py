@@ -316,7 +316,7 @@ def score(report: Report, *, short: bool = False) -> str:
     lattice = f", cut to this range and rounded down to steps of {number(data.reward_unit)}"
     cut = lattice if data.reward_kind == "estimate" and not pays else ""
     # nor do rows beyond the declared steps count, a last one among them included
-    return f"Score: {each}{cut}, {_summed(data)}{each_once}."
+    return f"Score (more is better): {each}{cut}, {_summed(data)}{each_once}."
 
 
 def _summed(data: DeclaredTables) -> str:

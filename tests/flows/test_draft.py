@@ -577,6 +577,18 @@ def test_words_that_say_neither_yes_nor_no_are_asked_for():
     assert values["reward"]["words"] == {"died": 0.0, "recovered": 1.0}
 
 
+def test_a_draft_says_that_more_is_better_and_turns_numbers_that_are_worse(tmp_path):
+    frame = visits(died=lambda i, h: int(i % 3 == 0)).drop("score")
+    draft = reticent.draft(frame, order="on", reward="died", paid="last")
+    assert any("seeks more of 'died'" in note and "--word 0=1 --word 1=0" in note for note in draft.notes)
+    assert tomllib.loads(draft.toml)["reward"].get("words") is None
+    # numbers were taken as they are, whatever was answered
+    turned = reticent.draft(frame, order="on", reward="died", paid="last", word={"0": 1, "1": 0})
+    reward = tomllib.loads(turned.toml)["reward"]
+    assert reward["words"] == {"0": 1.0, "1": 0.0} and reward["called"] == "worth of died"
+    assert not any("seeks more" in note for note in turned.notes)
+
+
 def test_rows_of_one_day_that_saw_other_states_may_be_steps_of_their_own():
     frame = visits(at=lambda i, h: f"2026-01-03T1{h}:00", mood=lambda i, h: "ab"[h]).with_columns(
         on=pl.lit("2026-01-03")

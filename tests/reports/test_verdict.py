@@ -413,17 +413,22 @@ def test_the_first_screen_says_what_is_counted() -> None:
     report = judged("better")
     counted = "a step, cut to this range and rounded down to steps of 1, summed over the first 20 steps of an episode "
     counted += "(cut to 1 in all)"
-    assert f"Score: rewards of 0 to 1 {counted}." in render_markdown(report, sample_view())
+    assert f"Score (more is better): rewards of 0 to 1 {counted}." in render_markdown(report, sample_view())
     again = report.model_copy(update={"dataset": report.dataset.model_copy(update={"episodes_per_user": 3})})
-    assert score(again) == f"Score: rewards of 0 to 1 {counted}; a person with several counts by their mean."
+    assert (
+        score(again)
+        == f"Score (more is better): rewards of 0 to 1 {counted}; a person with several counts by their mean."
+    )
     paid = report.dataset.model_copy(update={"reward_on_entering": {"survived": 1.0, "died": 0.0}})
     told = render_markdown(report.model_copy(update={"dataset": paid}), sample_view())
     assert "the share of people with the end “survived” within 20 steps, from 0 (worst) to 1 (best)." in told
     assert "The difference: 5.1 to 7.0 more of 100." in told
     several = paid.model_copy(update={"reward_on_entering": {"survived": 1.0, "died": -1.0}})
-    assert "Score: 1 for survived, −1 for died, summed" in score(report.model_copy(update={"dataset": several}))
+    assert "Score (more is better): 1 for survived, −1 for died, summed" in score(
+        report.model_copy(update={"dataset": several})
+    )
     called = report.dataset.model_copy(update={"reward_called": "good seasons"})
-    assert f"Score: good seasons, 0 to 1 {counted}." in render_markdown(
+    assert f"Score (more is better): good seasons, 0 to 1 {counted}." in render_markdown(
         report.model_copy(update={"dataset": called}), sample_view()
     )
 
