@@ -508,7 +508,10 @@ class _Log:
         """Units that the cells of enough people have; a rarer text behind a number may identify a person."""
         text = column.cells.str.strip_chars()
         people = {
-            unit: self.users.filter(text.str.ends_with(unit).fill_null(value=False)).n_unique() for unit in column.units
+            unit: self.users.filter(
+                (text.str.ends_with(unit) | text.str.starts_with(unit)).fill_null(value=False)
+            ).n_unique()
+            for unit in column.units
         }
         common = {unit: worth for unit, worth in column.units.items() if people[unit] >= FEWEST}
         if len(common) < len(column.units):

@@ -589,6 +589,17 @@ def test_a_draft_says_that_more_is_better_and_turns_numbers_that_are_worse(tmp_p
     assert not any("seeks more" in note for note in turned.notes)
 
 
+def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
+    frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
+    draft = reticent.draft(frame, order="on", reward="spent")
+    values = tomllib.loads(draft.toml)
+    assert values["source"]["units"] == {"spent": {"$": 1.0}} and "words" not in values["reward"]
+    (tmp_path / "card.toml").write_text(draft.toml)
+    store = reticent.Store(tmp_path / "store")
+    store.register(tmp_path / "card.toml")
+    assert store.ingest(tmp_path / "card.toml", frame)["quarantined"] == {}
+
+
 def test_rows_of_one_day_that_saw_other_states_may_be_steps_of_their_own():
     frame = visits(at=lambda i, h: f"2026-01-03T1{h}:00", mood=lambda i, h: "ab"[h]).with_columns(
         on=pl.lit("2026-01-03")
