@@ -96,7 +96,7 @@ _SIGNS = ("€", "$", "£")
 
 
 def plain_cell(text: pl.Expr, numbers: NumbersForm | None, units: Mapping[str, float] | None) -> pl.Expr:
-    """A number in the log's notation, its unit behind it, a currency's sign before -> the number; other text unchanged."""
+    """A number as logged, its unit behind it, a currency's sign before -> in the card's unit; other text unchanged."""
     bare, factor = text.str.strip_chars(), pl.lit(1.0)
     stripped = bare
     # the longest unit that fits is meant: kg, not g
