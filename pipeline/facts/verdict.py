@@ -134,7 +134,7 @@ class Verdict(Part):
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     unsaid
         Whether nobody vouches for what no released number shows: that no outcome or step is missing, as of people
-        beyond the declared number or of steps behind a gap, and that nobody gains what another loses.
+        beyond the declared number or of steps behind a gap, that nobody has two ids, or gains what another loses.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -168,7 +168,7 @@ class Verdict(Part):
             found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
         if self.unsaid:
             found += [f"no {'outcome' if self.left_out is None else 'other outcome'} or step is missing"]
-            found += ["what is done for one changes nothing for another"]
+            found += ["nobody has two ids", "what is done for one changes nothing for another"]
         return found
 
     @property

@@ -40,7 +40,7 @@ from tests.reports.sample import sample_report, sample_view
 from tests.reports.verdicts import CHANGES, decided, evaluation, judged
 
 # a condition of every difference that no operator's word covers
-APART = "what is done for one changes nothing for another"
+IDS, APART = "nobody has two ids", "what is done for one changes nothing for another"
 
 
 @pytest.mark.parametrize("kind", ["real", "synthetic"])
@@ -136,12 +136,12 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only() -> Non
             assert verdict.answer == answer and verdict.improvement is not None
             assert verdict.improvement.status == "evaluated" and verdict.conditional and not verdict.holds
             assert (
-                f"if the recorded state explains the choices, no outcome or step is missing and {APART} (95 %)"
+                f"if the recorded state explains the choices, no outcome or step is missing, {IDS} and {APART} (95 %)"
                 in sentence(verdict)
             )
             assert "than current practice" not in sentence(verdict)
         for found in (evaluation(**ends), evaluation(**ends, past=-2.1 * sign)):
-            assert decided(found, data).conditions == ["no outcome or step is missing", APART]
+            assert decided(found, data).conditions == ["no outcome or step is missing", IDS, APART]
         word = decided(evaluation(**ends), data, recorded=True)
         assert sentence(word).startswith(f"{answer} than current practice by ")
     # what holds 0 claims nothing that hidden traits could have made
@@ -169,16 +169,25 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert said in sentence(again) and not again.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
     assert (
-        f"outcomes, the 20 % of people left out are like the others, no other outcome or step is missing and {APART} ("
-        in sentence(both)
+        "outcomes, the 20 % of people left out are like the others, no other outcome or step is missing, "
+        f"{IDS} and {APART} (" in sentence(both)
     )
 
 
 def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_people() -> None:
     report = judged("conditional")
     verdict = verdict_of(report)
-    assert verdict.conditions == ["the recorded state explains the choices", "no outcome or step is missing", APART]
-    assert next_card(report, verdict).words[0].endswith("Does what one person gets take anything from another?")
+    assert verdict.conditions == [
+        "the recorded state explains the choices",
+        "no outcome or step is missing",
+        "nobody has two ids",
+        APART,
+    ]
+    assert (
+        next_card(report, verdict)
+        .words[0]
+        .endswith("Has anybody two ids? Does what one person gets take anything from another?")
+    )
     assert "no number on this page shows how many" in " ".join(sure_card(report, verdict).words)
     assert verdict_of(judged("conditional", "synthetic")).conditions == ["the recorded state explains the choices"]
 
@@ -583,7 +592,7 @@ def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_a
     assert "twelve directions" in " ".join(sure_card(report, verdict).words)
     both = decided(evaluation(misfit=0.3), report.dataset, course=True, pays_at_the_end=True)
     assert (
-        f"outcomes, the declared features describe the values, no outcome or step is missing and {APART} ("
+        f"outcomes, the declared features describe the values, no outcome or step is missing, {IDS} and {APART} ("
         in sentence(both)
     )
 
