@@ -589,6 +589,16 @@ def test_a_draft_says_that_more_is_better_and_turns_numbers_that_are_worse(tmp_p
     assert not any("seeks more" in note for note in turned.notes)
 
 
+def test_of_one_step_the_drafted_agent_is_one_that_can_get_a_verdict(tmp_path):
+    lines = [f"p{i},{'ab'[i % 2]},{'xyz'[i % 3]},{i % 5 % 2}" for i in range(8_000)]
+    (tmp_path / "one.csv").write_text("\n".join(["patient,mood,drug,cured", *lines]) + "\n")
+    assert invoke("draft", tmp_path / "one.csv", "--to", tmp_path).exit_code == 0
+    assert tomllib.loads((tmp_path / "recipe.toml").read_text())["recipe"]["agent"] == "dp-one-step"
+    assert invoke("register", tmp_path / "card.toml").exit_code == 0
+    told = invoke("plan", tmp_path / "recipe.toml", "--no-quality")
+    assert told.exit_code == 0 and "verdict: none" not in told.output, told.output
+
+
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
     frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
     draft = reticent.draft(frame, order="on", reward="spent")
