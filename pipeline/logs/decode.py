@@ -91,14 +91,20 @@ def plain_date(text: pl.Expr, form: DatesForm) -> pl.Expr:
     return pl.coalesce(iso, text)
 
 
+# units that stand before a number as often as behind it
+_SIGNS = ("€", "$", "£")
+
+
 def plain_cell(text: pl.Expr, numbers: NumbersForm | None, units: Mapping[str, float] | None) -> pl.Expr:
-    """A number in the log's notation, its unit behind it -> the number in the card's unit; other text unchanged."""
+    """A number as logged, its unit behind it, a currency's sign before -> in the card's unit; other text unchanged."""
     bare, factor = text.str.strip_chars(), pl.lit(1.0)
     stripped = bare
     # the longest unit that fits is meant: kg, not g
     for unit in sorted(units or {}, key=len):
-        fits = stripped.str.ends_with(unit)
-        bare = pl.when(fits).then(stripped.str.strip_suffix(unit).str.strip_chars()).otherwise(bare)
+        before = stripped.str.starts_with(unit) if unit in _SIGNS else pl.lit(value=False)
+        fits = stripped.str.ends_with(unit) | before
+        number = stripped.str.strip_prefix(unit) if unit in _SIGNS else stripped
+        bare = pl.when(fits).then(number.str.strip_suffix(unit).str.strip_chars()).otherwise(bare)
         factor = pl.when(fits).then(pl.lit((units or {})[unit])).otherwise(factor)
     plain = bare if numbers is None else plain_number(bare, numbers)
     number = plain.cast(pl.Float64, strict=False)

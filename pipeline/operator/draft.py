@@ -43,6 +43,8 @@ FEWEST = 20
 """A label, a spelling, a unit or a reward that fewer people have stands in no card."""
 _BINS = (0.25, 0.5, 0.75)
 _LONG, _MOST_STEPS = 0.95, 60
+# most different rewards that a note lists
+_FEW_WORTHS = 10
 # shares of short episodes that are worth a note, and a question
 _FEW, _MANY = 0.01, 0.1
 _IN_WORDS = {
@@ -349,10 +351,13 @@ class _Log:
             unit = human((high - low) / 1000, (high - low) / 1000)
             low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
             steps = max(1, round((high - low) / unit))
-        called = quoted(clean(column.name)[:60])
+        if not self.answers.words:
+            self.direction(column, float(values[0] + values[-1]))
+        # of an outcome whose worths are given, its name alone does not say which is better
+        called = quoted(("worth of " if self.answers.words else "") + clean(column.name)[:60])
         seen = f"{values[0]:g} to {values[-1]:g}, mean {rewards.mean() or 0:.4g}, {len(values):,} different"
         return [
-            Key("reward.called", called, "what the page calls the score, such as good seasons"),
+            Key("reward.called", called, "what the page calls the score; a policy seeks more of it"),
             Key("reward.range", listed([undusted(low), undusted(high)]), "outside it a reward is clipped", seen),
             Key("reward.steps", str(steps), f"multiples of {undusted(unit):g}; a reward between two is rounded down",
                  f"rewards are multiples of {unit:g}"),
@@ -360,6 +365,17 @@ class _Log:
             *self._empty(column, ends),
             *self._paid(column, ends, low, high),
         ]  # fmt: skip
+
+    def direction(self, column: Column, ends: float) -> None:
+        """Note that more of the reward counts as better, and how to say the opposite; ``ends``: least plus largest."""
+        shared = _shared(column.cells, self.users)
+        worth = (
+            pl.DataFrame([column.cells.alias("text"), column.values.alias("worth")]).drop_nulls().unique().sort("worth")
+        )
+        few = len(worth) <= _FEW_WORTHS and set(worth["text"]) <= set(shared)
+        words = (f"--word {shlex.quote(f'{text.strip()}={ends - paid:g}')}" for text, paid in worth.rows())
+        how = " ".join(words) if few else "turn its sign in the log"
+        self.notes.append(f"a policy seeks more of {column.name!r}; if less of it is better: {how}")
 
     def end_when_paid(self) -> None:
         """Let a person's only payment end the episode if rows follow it: states do not say who was paid already."""
@@ -432,9 +448,12 @@ class _Log:
         Raises QuestionError if a word is neither yes nor no, and no answer gives its reward.
         """
         column = self.look.columns.get(self.role.get("reward", ""))
-        if column is None or column.numbers > 0:
+        if column is None or (column.numbers > 0 and not self.answers.words):
             return []
         texts = sorted(_shared(column.cells, self.users))
+        if column.numbers > 0:
+            # other numbers pay what they say
+            texts = [text for text in texts if text.strip() in self.answers.words]
         worth = {
             text: self.answers.words.get(text.strip(), looking.SAYS.get(plain_name(text.strip()))) for text in texts
         }
@@ -443,7 +462,8 @@ class _Log:
             options = (f"--word {shlex.quote(f'{text}={w}')}" for text, w in zip(worth, likely, strict=True))
             raise QuestionError(f"the outcome {column.name!r} is in words: what is each worth?", [" ".join(options)])
         paid = {text.strip(): float(w) for text, w in worth.items() if w is not None}
-        plain = column.cells.str.strip_chars().replace_strict(paid, default=None, return_dtype=pl.Float64)
+        other = column.values if column.numbers > 0 else None
+        plain = column.cells.str.strip_chars().replace_strict(paid, default=other, return_dtype=pl.Float64)
         self.look.columns[column.name] = replace(column, plain=plain.cast(pl.String), numbers=1.0)
         if rest := int((plain.is_null() & column.cells.is_not_null()).sum()):
             self.notes.append(f"{rest:,} outcomes are other words: their episodes are dropped (bad_reward)")
@@ -488,7 +508,10 @@ class _Log:
         """Units that the cells of enough people have; a rarer text behind a number may identify a person."""
         text = column.cells.str.strip_chars()
         people = {
-            unit: self.users.filter(text.str.ends_with(unit).fill_null(value=False)).n_unique() for unit in column.units
+            unit: self.users.filter(
+                (text.str.ends_with(unit) | text.str.starts_with(unit)).fill_null(value=False)
+            ).n_unique()
+            for unit in column.units
         }
         common = {unit: worth for unit, worth in column.units.items() if people[unit] >= FEWEST}
         if len(common) < len(column.units):

@@ -75,6 +75,8 @@ class Draft:
                 f"# no [evaluate] people = 0.3: it takes {math.ceil(LEAST_PEOPLE / 0.3):,} people to hold some out",
             ]
         agent = 'agent = "dp-apvi"  # pessimistic planning on private counts'
+        if values["domain.horizon"] == "1":
+            agent = 'agent = "dp-one-step"  # of one step; no interval of dp-apvi was ever measured there'
         if self._drowns():
             agent = 'agent = "dp-one-step"  # for this many states and actions noise would drown counts of successors'
         lines = [

@@ -316,7 +316,7 @@ def score(report: Report, *, short: bool = False) -> str:
     lattice = f", cut to this range and rounded down to steps of {number(data.reward_unit)}"
     cut = lattice if data.reward_kind == "estimate" and not pays else ""
     # nor do rows beyond the declared steps count, a last one among them included
-    return f"Score: {each}{cut}, {_summed(data)}{each_once}."
+    return f"Score (more is better): {each}{cut}, {_summed(data)}{each_once}."
 
 
 def _summed(data: DeclaredTables) -> str:
@@ -514,7 +514,8 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
             *((elsewhere,) if view.abstains.any() else ()),
             "What practice does there is not known from this release. Recommended most often:",
         )
-        return AnswerCard(name, f"{number(states)} of {live} states{of_decisions}", words, rows)
+        # of these decisions practice may take most as advised
+        return AnswerCard(name, f"Advice in {number(states)} of {live} states{of_decisions}", words, rows)
     differences, total = changes(view, _noise(report))
     moved = sum(c.decisions for c in differences)
     # of cells that noise alone may count nothing is known
@@ -551,8 +552,8 @@ _CONDITION = {
     "seen": "A check shows that something outside of the recorded state drives decisions, and may drive outcomes.",
     "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
     "from the recorded state alone, that the same comes of a choice on all days, that no outcome or step is missing or "
-    "comes after the last declared step, that nobody has more episodes than count, and that what is done for one "
-    "person changes nothing for another; no log can prove it.",
+    "comes after the last declared step, that nobody has two ids, or more episodes than count, and that what "
+    "is done for one person changes nothing for another; no log can prove it.",
     "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
     "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
@@ -562,8 +563,8 @@ _CONDITION = {
 
 _UNSAID = (
     "Rows without an outcome, with a gap or behind one, or beyond the last declared step are set aside, and no number "
-    "on this page shows how many: ingest tells the operator. Nor does any show whether slots, prizes or "
-    "attention that one person gets are taken from another."
+    "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, or "
+    "whether slots, prizes or attention that one person gets are taken from another."
 )
 _LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
 _RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
@@ -683,7 +684,7 @@ def _asked(verdict: Verdict) -> list[str]:
     asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
     if verdict.unsaid or verdict.left_out is not None:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
-    asked += ["Does what one person gets take anything from another?"] if verdict.unsaid else []
+    asked += ["Has anybody two ids? Does what one person gets take anything from another?"] if verdict.unsaid else []
     return asked
 
 
@@ -724,7 +725,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_told_apart":
             return keep, "No number of people and no budget can be named at which a measured interval would settle it."
         case "nothing_changes":
-            return keep, "More people or more budget would let the policy say more."
+            return keep, "More people or more budget may let the policy say more, where practice varies."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:
             return keep, found.outside, "Or try it in a trial."
         case "withheld":

@@ -219,7 +219,7 @@ def _cell_lines(c: answers.Comparison, cells: answers.CellChanges) -> list[str]:
     old, new = c.abstain_share or (None, None)
     overlap = {
         None: "one of them has no upper end, so the intervals cannot tell the two apart",
-        True: "they overlap: the data do not tell the two policies apart",
+        True: "they overlap: alone they do not tell the two policies apart",
         False: "they do not overlap",
     }[c.value.overlap]
     return [

@@ -577,6 +577,39 @@ def test_words_that_say_neither_yes_nor_no_are_asked_for():
     assert values["reward"]["words"] == {"died": 0.0, "recovered": 1.0}
 
 
+def test_a_draft_says_that_more_is_better_and_turns_numbers_that_are_worse(tmp_path):
+    frame = visits(died=lambda i, h: int(i % 3 == 0)).drop("score")
+    draft = reticent.draft(frame, order="on", reward="died", paid="last")
+    assert any("seeks more of 'died'" in note and "--word 0=1 --word 1=0" in note for note in draft.notes)
+    assert tomllib.loads(draft.toml)["reward"].get("words") is None
+    # numbers were taken as they are, whatever was answered
+    turned = reticent.draft(frame, order="on", reward="died", paid="last", word={"0": 1, "1": 0})
+    reward = tomllib.loads(turned.toml)["reward"]
+    assert reward["words"] == {"0": 1.0, "1": 0.0} and reward["called"] == "worth of died"
+    assert not any("seeks more" in note for note in turned.notes)
+
+
+def test_of_one_step_the_drafted_agent_is_one_that_can_get_a_verdict(tmp_path):
+    lines = [f"p{i},{'ab'[i % 2]},{'xyz'[i % 3]},{i % 5 % 2}" for i in range(8_000)]
+    (tmp_path / "one.csv").write_text("\n".join(["patient,mood,drug,cured", *lines]) + "\n")
+    assert invoke("draft", tmp_path / "one.csv", "--to", tmp_path).exit_code == 0
+    assert tomllib.loads((tmp_path / "recipe.toml").read_text())["recipe"]["agent"] == "dp-one-step"
+    assert invoke("register", tmp_path / "card.toml").exit_code == 0
+    told = invoke("plan", tmp_path / "recipe.toml", "--no-quality")
+    assert told.exit_code == 0 and "verdict: none" not in told.output, told.output
+
+
+def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
+    frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
+    draft = reticent.draft(frame, order="on", reward="spent")
+    values = tomllib.loads(draft.toml)
+    assert values["source"]["units"] == {"spent": {"$": 1.0}} and "words" not in values["reward"]
+    (tmp_path / "card.toml").write_text(draft.toml)
+    store = reticent.Store(tmp_path / "store")
+    store.register(tmp_path / "card.toml")
+    assert store.ingest(tmp_path / "card.toml", frame)["quarantined"] == {}
+
+
 def test_rows_of_one_day_that_saw_other_states_may_be_steps_of_their_own():
     frame = visits(at=lambda i, h: f"2026-01-03T1{h}:00", mood=lambda i, h: "ab"[h]).with_columns(
         on=pl.lit("2026-01-03")

@@ -195,7 +195,7 @@ def test_better_stands_on_it_that_nobody_comes_again_for_what_came_of_it(tmp_pat
     if practice:
         # the operator's word is false, and the page says what it was
         assert verdict.holds and verdict.confounding is not None
-        assert "that nobody has more episodes than count" in verdict.confounding.why
+        assert "that nobody has two ids, or more episodes than count" in verdict.confounding.why
         assert "that the same comes of a choice on all days" in verdict.confounding.why
     else:
         again = "people come as often whatever is done and comes of it"

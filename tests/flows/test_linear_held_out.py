@@ -49,6 +49,8 @@ def test_other_people_say_what_the_policy_is_worth(shop, published):
     assert told(shop, published)["verdict"]["improvement"]["status"] == status
     page = (shop / "home" / "runs" / published / "report.md").read_text()
     assert "What practice does there is not known from this release." in page
+    # of decisions with advice practice may take most alike: they are not those that change
+    assert "**For whom it changes: Advice in " in page
 
 
 def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(shop, published, agent):

@@ -424,15 +424,21 @@ def test_the_first_screen_says_what_is_counted() -> None:
     counted += "(cut to 1 in all)"
     survived = {"survived": 1.0, "died": 0.0}
     for changed, words in (
-        ({}, f"Score: rewards of 0 to 1 {counted}."),
-        ({"episodes_per_user": 3}, f"Score: rewards of 0 to 1 {counted}; a person with several counts by their mean."),
+        ({}, f"Score (more is better): rewards of 0 to 1 {counted}."),
+        (
+            {"episodes_per_user": 3},
+            f"Score (more is better): rewards of 0 to 1 {counted}; a person with several counts by their mean.",
+        ),
         (
             {"reward_on_entering": survived},
             "the share of people with the end “survived” within 20 steps, from 0 (worst) to 1 (best).",
         ),
         ({"reward_on_entering": survived}, "The difference: 5.1 to 7.0 more of 100."),
-        ({"reward_on_entering": survived | {"died": -1.0}}, "Score: 1 for survived, −1 for died, summed"),
-        ({"reward_called": "good seasons"}, f"Score: good seasons, 0 to 1 {counted}."),
+        (
+            {"reward_on_entering": survived | {"died": -1.0}},
+            "Score (more is better): 1 for survived, −1 for died, summed",
+        ),
+        ({"reward_called": "good seasons"}, f"Score (more is better): good seasons, 0 to 1 {counted}."),
     ):
         report = judged("better").model_copy(update={"dataset": data.model_copy(update=changed)})
         assert words in in_words(report)
@@ -445,7 +451,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
         ("conditional", ("Ask, then decide", "in a trial.")),
         ("worse", ("Keep current practice", "do not promote it.")),
         ("not_told_apart", ("Get more people", "people instead of 100,000.")),
-        ("nothing_changes", ("Keep current practice", "say more.")),
+        ("nothing_changes", ("Keep current practice", "may let the policy say more, where practice varies.")),
         ("withheld", ("Keep current practice", "Do not use the estimate.")),
         ("not_evaluated", ("Hold people out", "ask reticent plan, which is free")),
         ("few", ("Get more people", "takes at least 1,700 in all.")),
