@@ -191,7 +191,8 @@ class Suboptimality(Part):
         Upper end, reward units.
     over
         ``supported_actions``: policies that leave current practice only for actions that the release shows people took
-        there.  ``one_step``: one step of improvement over current practice, by the released sums.
+        there.  ``one_step``: one step of improvement over current practice, as far as the
+        released sums tell actions apart.
     status
         ``bound``: the policy's value has a guaranteed lower end, and the coverage of both was measured in worlds like
         this.  ``estimate``: no guarantee.
