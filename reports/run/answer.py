@@ -423,10 +423,9 @@ _BEST = {
         "it leaves current practice only where the release shows that people took the action",
     ),
     "one_step": (
-        "As far as the released sums tell actions apart, one more step of improvement over current practice would gain "
-        "at most {} more",
-        "where noise hides what an action does it counts as nothing, and more may be left; by actions that the release "
-        "shows people took",
+        "As far as the released sums tell actions apart, one more step of improvement over current practice, by "
+        "actions that the release shows people took, would gain at most {} more",
+        "where noise hides what an action does it counts as nothing, and more may be left",
     ),
 }
 
