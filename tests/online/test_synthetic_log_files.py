@@ -79,7 +79,7 @@ def test_a_shipped_log_holds_the_declared_users_and_stays_small(name: str):
 @pytest.mark.slow
 def test_the_uniform_log_of_version_0_1_is_made_on_demand_byte_for_byte(tmp_path: Path):
     card = load_card(SHELF / "icu_sepsis_uniform" / "card.toml")
-    [log] = written(card.name, tmp_path)
+    [log] = written(card.folder.name, tmp_path)
     assert log == tmp_path / "data" / "episodes-0000.parquet" and pq.read_metadata(log).num_rows == 818_568
     if pq.read_metadata(log).created_by == "parquet-cpp-arrow version 26.0.1":
         digest = hashlib.sha256(log.read_bytes()).hexdigest()
