@@ -77,6 +77,8 @@ class World:
     # nobody ever hears of an outcome below the middle
     again: Array | None = None
     lost: Array | None = None
+    # chance ``(A, 2)`` that an episode has no more rows after an action that paid little or much; it goes on unseen
+    left: Array | None = None
     # the card counts one episode of a person, however many there are
     capped: bool = False
 
@@ -297,6 +299,9 @@ class Twist:
     # what is done, and what comes of it, decides who comes again; share of low outcomes of one action that are missing
     returning: bool = False
     losing: Range = (0, 0)
+    # share of episodes whose rows stop with each step; up to so many times as many after some actions and outcomes
+    leaving: Range = (0, 0)
+    leaving_differs: Range = (1, 1)
     # of who comes again, the card counts one episode
     capped: bool = False
 
@@ -448,6 +453,9 @@ def build(g: np.random.Generator, twist: Twist) -> World:
         world = replace(world, again=g.uniform(0.05, 0.98, (A, 2)), capped=twist.capped)
     if twist.losing[1] > 0:
         world = replace(world, lost=_between(g, twist.losing) * np.eye(A)[int(g.integers(A))])
+    if twist.leaving[1] > 0:
+        most = _between(g, twist.leaving_differs)
+        world = replace(world, left=np.minimum(_between(g, twist.leaving) * most ** g.random((A, 2)), 1))
     return world
 
 
@@ -560,6 +568,8 @@ PLAIN: dict[str, Twist] = {
     "outcomes_lost": Twist(**_ONE, alike=0.5, losing=(0.1, 0.9), recorded=1.0),
     "returning": Twist(**_ONE, alike=0.5, episodes=(4, 10), returning=True, recorded=0.5),
     "returning_capped": Twist(**_ONE, alike=0.5, episodes=(4, 10), returning=True, capped=True, recorded=0.5),
+    "leaving": Twist(alike=0.5, leaving=(0.003, 0.1)),
+    "leaving_after": Twist(alike=0.5, leaving=(0.003, 0.05), leaving_differs=(2, 20)),
 }
 
 

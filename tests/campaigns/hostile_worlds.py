@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from scipy.stats import beta
 
 from flows.jobs.run import standing
@@ -42,14 +43,16 @@ from pipeline.facts.promise import declared
 from pipeline.facts.verdict import Verdict, decide
 from pipeline.files import private_folder
 from pipeline.learners.held_out import LearntHeldOut
-from pipeline.learners.learner import RunPlan
+from pipeline.learners.learner import LearntFacts, RunPlan
 from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.tabular_facts import broken_off
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.logs.parts import Split, part_key
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
 from pipeline.logs.summing import Resources
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.release import Release
 from tests.campaigns import rows as committed
 from tests.campaigns.hostile_families import FAMILIES, Rows, World
 from tests.conftest import card_dict
@@ -168,9 +171,10 @@ def logged(case: Case) -> pl.DataFrame:
     g = np.random.default_rng((*case.seed, 0))
     rows = case.world.sample(g)
     if case.world.lost is not None:
-        low = rows.reward < sum(case.world.range) / 2
-        kept = ~low | (g.random(len(low)) >= case.world.lost[rows.action])
+        kept = high_of(case.world, rows).astype(bool) | (g.random(len(rows.user)) >= case.world.lost[rows.action])
         rows = Rows(*(getattr(rows, f.name)[kept] for f in fields(Rows)))
+    if case.world.left is not None:
+        rows = stayed(rows, g.random(len(rows.user)) < case.world.left[rows.action, high_of(case.world, rows)])
     if case.world.capped:
         drawn = np.lexsort((g.random(len(rows.user)), rows.user))
         first = drawn[np.unique(rows.user[drawn], return_index=True)[1]]
@@ -192,7 +196,20 @@ def logged(case: Case) -> pl.DataFrame:
     return pl.DataFrame({k: pl.Series(k, v, dtype=types[k]) for k, v in columns.items()})
 
 
-def learnt_of(case: Case) -> LearntHeldOut:
+def high_of(world: World, rows: Rows) -> NDArray[np.int64]:
+    """Whether a reward lies in the upper half of the range."""
+    return (rows.reward >= sum(world.range) / 2).astype(int)
+
+
+def stayed(rows: Rows, leaves: NDArray[np.bool_]) -> Rows:
+    """Rows of episodes up to the first row after which somebody leaves."""
+    _, episode = np.unique(np.stack([rows.user, rows.episode]), axis=1, return_inverse=True)
+    last = np.full(episode.max() + 1, rows.step.max())
+    np.minimum.at(last, episode[leaves], rows.step[leaves])
+    return Rows(*(getattr(rows, f.name)[rows.step <= last[episode]] for f in fields(Rows)))
+
+
+def learnt_of(case: Case) -> tuple[LearntHeldOut, Release]:
     """Split, draw and learn by the product's own code, over a snapshot in memory."""
     shelf = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="hostile-", dir=shelf if shelf.is_dir() else None))
@@ -206,7 +223,7 @@ def learnt_of(case: Case) -> LearntHeldOut:
         shutil.rmtree(folder)
     found = case.plan.learn(release)
     assert isinstance(found, LearntHeldOut)
-    return found
+    return found, release
 
 
 def policy_of(learnt: Any) -> Policy:
@@ -214,14 +231,16 @@ def policy_of(learnt: Any) -> Policy:
     return learnt.policy if hasattr(learnt, "policy") else learnt.learnt.plan.policy
 
 
-def verdict_of(found: Any, case: Case, rho: float, *, covered: bool) -> Verdict:
+def verdict_of(facts: LearntFacts, case: Case, release: Release, *, covered: bool) -> Verdict:
     """The verdict of the page of a log of real people.
 
-    ``found``: facts of the evaluation.
-    ``case``, ``rho``: what was run, and at which budget.
+    ``facts``: of the run.
+    ``case``, ``release``: what was run, and what it released.
     ``covered``: whether to decide as if coverage had been measured for this run.
     """
     data = declared(case.card, None).model_copy(update={"kind": "real"})
+    found = facts.evaluation
+    assert found is not None
     found = replace(found, calibrated=True) if covered else found
     least, most = task_of(case.card).value_range(0)
     told = confounding(
@@ -234,7 +253,16 @@ def verdict_of(found: Any, case: Case, rho: float, *, covered: bool) -> Verdict:
         recorded=True if case.world.recorded else None,
     )
     # a careful operator's card says where a person is one episode
-    return decide(found, data, rho, told, beyond_cap=case.world.capped)
+    return decide(
+        found,
+        data,
+        case.world.rho,
+        told,
+        facts.model_baselines.get("practice"),
+        beyond_cap=case.world.capped,
+        value=facts.value,
+        broken_off=broken_off(release, case.card),
+    )
 
 
 def statement(verdict: Verdict) -> str:
@@ -254,12 +282,13 @@ def run(family: str, seed: int) -> dict[str, str]:
     began = time.process_time()
     case = case_of(family, seed)
     w = case.world
-    learnt = learnt_of(case)
-    found = standing(learnt.facts(), case.card, None).evaluation
+    learnt, release = learnt_of(case)
+    facts = standing(learnt.facts(), case.card, None)
+    found = facts.evaluation
     assert found is not None
     policy = policy_of(learnt.learnt)
     truth = w.gain(policy.probabilities, ~policy.abstains)
-    said, would = (verdict_of(found, case, w.rho, covered=covered) for covered in (False, True))
+    said, would = (verdict_of(facts, case, release, covered=covered) for covered in (False, True))
     told = getattr(would, "confounding", None)
     row = {
         "family": family,

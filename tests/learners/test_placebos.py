@@ -31,7 +31,7 @@ def told(twist, agent, dynamics, seed, rho=1.0):
     world = build(np.random.default_rng((seed, 41)), Twist(**{**twist, "rho": (rho, rho)}))
     card = card_of(world, agent, dynamics)
     plan = plan_run(card, Terms("placebos", agent, Privacy(rho=rho), evaluate=Evaluate(people=SHARE)))
-    learnt = learnt_of(Case(world, agent, dynamics, card, plan, 0, (41, seed)))
+    learnt, _ = learnt_of(Case(world, agent, dynamics, card, plan, 0, (41, seed)))
     return standing(learnt.facts(), card, None).evaluation
 
 
