@@ -191,8 +191,7 @@ class Suboptimality(Part):
         Upper end, reward units.
     over
         ``supported_actions``: policies that leave current practice only for actions that the release shows people took
-        there.  ``one_step``: one step of improvement over current practice, as far as the
-        released sums tell actions apart.
+        there.  ``one_step``: in reports of older versions only, and false where noise hides effects.
     status
         ``bound``: the policy's value has a guaranteed lower end, and the coverage of both was measured in worlds like
         this.  ``estimate``: no guarantee.
@@ -211,11 +210,11 @@ def missing(best: Best | None, value: ValueFacts) -> Suboptimality | None:
     if best is None:
         return None
     room = float(value.upper_trivial) - float(value.lower)
-    upper = best.upper if best.over == "one_step" else best.upper - float(value.lower)
+    upper = best.upper - float(value.lower)
     if upper < 0:
         return None
     sure = best.measured and value.status not in NO_GUARANTEE
-    facts = {"upper": round_up(min(upper, room)), "over": best.over, "status": "bound" if sure else "estimate"}
+    facts = {"upper": round_up(min(upper, room)), "over": "supported_actions", "status": "bound" if sure else "estimate"}
     return Suboptimality.model_validate(facts)
 
 
