@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from pipeline.declaration.numbers import number
 from pipeline.facts.evaluation import LEAST_PEOPLE, MOST_PEOPLE_ROOT_RHO, Evaluated, Interval
@@ -147,6 +149,12 @@ class Verdict(Part):
     features: bool = False
     later: bool = False
     unsaid: bool = False
+
+    @model_validator(mode="after")
+    def _check_measured(self) -> Self:
+        if self.answer in ("better", "worse") and self.improvement is None:
+            raise ValueError(f"{self.answer!r} without an improvement")
+        return self
 
     @property
     def above_zero(self) -> bool:
