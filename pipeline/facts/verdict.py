@@ -222,8 +222,8 @@ def missing(best: Best | None, value: ValueFacts) -> Suboptimality | None:
     if upper < 0:
         return None
     sure = best.measured and value.status not in NO_GUARANTEE
-    facts = {"upper": round_up(min(upper, room)), "over": "supported_actions", "status": "bound" if sure else "estimate"}
-    return Suboptimality.model_validate(facts)
+    status = "bound" if sure else "estimate"
+    return Suboptimality(upper=round_up(min(upper, room)), over="supported_actions", status=status)
 
 
 def decide(

@@ -342,7 +342,10 @@ def look_at(frame: pl.DataFrame, answers: Answers, reward: str | None = None) ->
     Raises QuestionError if a column's dates or units may be read in two ways.
     """
     cells = {name: _stripped(frame[name]) for name in frame.columns if name != PART}
-    parsed = {name: _parsed(name, texts, is_reward=name == reward, answered=name in answers.units) for name, texts in cells.items()}
+    parsed = {
+        name: _parsed(name, texts, is_reward=name == reward, answered=name in answers.units)
+        for name, texts in cells.items()
+    }
     parsed = {name: parts for name, parts in parsed.items() if parts is not None}
     numbers = _numbers_form([parts["number"] for parts in parsed.values()])
     dates = _dates_forms({name: texts for name, texts in cells.items() if name not in parsed}, answers.dates)

@@ -426,11 +426,11 @@ def missed(report: Report, verdict: Verdict) -> str:
         why = ": the sums are of differences that were cut, and cut ones do not bound a gain" if cut else ""
         text = f"How much more the best possible policy would gain (suboptimality) is not known{why}."
     else:
+        most = number(suboptimality.upper, 2, "up")
         worth = "" if suboptimality.status == "bound" else ", an estimate, not a guarantee"
         text = (
-            f"The best policy that this log can speak about would gain at most {number(suboptimality.upper, 2, 'up')} "
-            f"more (suboptimality{worth}): it leaves current practice only where the release shows that people took the "
-            "action."
+            f"The best policy that this log can speak about would gain at most {most} more (suboptimality{worth}): it "
+            "leaves current practice only where the release shows that people took the action."
         )
     true = "" if truth is None else f" True, in the simulated world: {number(max(0.0, truth.suboptimality), 2)}"
     return text + (f"{true} against the best of all policies." if true else "")

@@ -14,7 +14,6 @@ from tests.flows.made_runs import publish
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
 
-
 GOLDENS = Path(__file__).parents[1] / "goldens"
 
 
