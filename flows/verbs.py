@@ -146,11 +146,10 @@ def report(run: str, *, card: str | None = None) -> Dump:
         The card of the run's dataset; a real one names the ledger too.
     """
     from flows.jobs.proof import draw_pages
-    from pipeline.learners.offline_agents import read_view
 
     made = opened(run, card)
     with working("drawing the report"):
-        draw_pages(made.folder, made.facts, read_view(made.facts, made.folder), made.evidence()[0])
+        draw_pages(made.folder, made.facts, made.evidence()[0])
     return {"run": made.name, "folder": str(made.folder), "report": str(made.report.file)}
 
 

@@ -101,7 +101,7 @@ def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
         "replays": replays,
         "gate": None if s.card.kind == "synthetic" else guarded.stops,
         "allowed": allowed,
-        "limit": left.facts(),
+        "limit": {**left.facts(), **_whose(left, s.card.name)},
         **present(
             people=_people(s),
             together=sorted(mixed_with(ledger.entries(), s.card.name)) or None,
@@ -113,6 +113,11 @@ def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
         **_both_prices(s),
     }
     return answers.PlanAnswer.model_validate(fields)
+
+
+def _whose(limit: Allowance, lineage: str) -> Dump:
+    """The dataset that registered a limit, if it is another one."""
+    return {} if limit.whose == lineage else {"whose": limit.whose}
 
 
 def _people(s: Setting) -> answers.PeopleFacts | None:
@@ -219,7 +224,8 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
         paid=paid,
         last=str(coming[paid - 1]) if paid else None,
         refused=None if stop is None else str(coming[stop[0]]),
-        limit=None if stop is None else stop[1],
+        limit=None if stop is None else stop[1].limit,
+        **({} if stop is None else _whose(stop[1], name)),
         **present(verdicts=_verdicts(s, plan, entries, paid)),
     )
 
@@ -273,7 +279,7 @@ def _coming(calendar: Schedule, today: date, stands: bool) -> Iterator[date]:
 
 def _first_refused(
     coming: Sequence[date], price: Fraction, entries: Sequence[Entry], name: str, today: date
-) -> tuple[int, str] | None:
+) -> tuple[int, Allowance] | None:
     """The first date that some limit does not allow, and which limit says so."""
     left, taken = dict[str, list[Allowance]](), Counter[str]()
     newest = max((e.at for e in entries), default="")
@@ -286,7 +292,7 @@ def _first_refused(
         charged = next((p for p in (periods["month"], periods["year"]) if p <= newest), "")
         if charged not in left:
             left[charged] = allowances(entries, name, at)
-        if passed := [a.limit for a in left[charged] if price * taken[periods[a.limit]] > a.rho]:
+        if passed := [a for a in left[charged] if price * taken[periods[a.limit]] > a.rho]:
             return i, passed[0]
     return None
 

@@ -29,7 +29,7 @@ from pipeline.disk import DISK
 from pipeline.facts.answers import Comparison, Promotion
 from pipeline.facts.learnt import Gains, Status
 from pipeline.facts.promise import DeclaredTables, Dump, present
-from pipeline.facts.report import read_report
+from pipeline.facts.report import contradictory, read_report
 from pipeline.facts.verdict import Verdict
 from pipeline.files import json_text, remove_file, whole_file, write_file
 from pipeline.learners.decisions import StoredDecisions
@@ -241,6 +241,8 @@ def compared(a: Path, b: Path) -> Comparison:
         return compare_runs(side_of(a), side_of(b))
     except ValueError as e:
         raise CardError(str(e)) from None
+    except (LookupError, ArithmeticError) as e:
+        raise CardError(contradictory(f"{a.name} or {b.name}", e)) from e
 
 
 @dataclass(frozen=True)

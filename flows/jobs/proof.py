@@ -10,8 +10,7 @@ from typing import Any
 
 from flows.jobs.run import PAGES, drawn_pages
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.facts.learnt import PolicyView
-from pipeline.facts.report import Report
+from pipeline.facts.report import Report, contradictory
 from pipeline.files import write_file
 from pipeline.ledger import publication
 from pipeline.ledger.chain import Body, BudgetError, Entry, NoLedgerError
@@ -215,18 +214,24 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
         raise BudgetError(f"{folder.name}: {problem}. `reticent run` its recipe again publishes it anew, at no cost")
 
 
-def draw_pages(folder: Path, report: Report, view: PolicyView, entries: Entries) -> None:
+def draw_pages(folder: Path, report: Report, entries: Entries) -> None:
     """Draw the pages of a run again, but replace none that the ledger vouches for.
 
+    Raises CardError if no page can be made of the run's files.
     Raises BudgetError if this version would draw others, or no ledger at hand knows the run and other pages stand
     there; the folder stays as it is.
     """
+    from pipeline.learners.offline_agents import read_view
+
     chain = _chain(entries, report.dataset.name, folder)
     published = publication.publications(chain or (), folder.name) or publication.publications(chain or (), report.run)
     files = publication.file_digests(folder)
     if any(e.body["files"] == files for e in published):
         return
-    pages = dict(zip(PAGES, drawn_pages(report, view), strict=True))
+    try:
+        pages = dict(zip(PAGES, drawn_pages(report, read_view(report, folder)), strict=True))
+    except (OSError, ValueError, LookupError, ArithmeticError) as e:
+        raise CardError(contradictory(folder.name, e)) from e
     drawn = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in pages.items()}
     if not published and drawn.items() <= files.items():
         return

@@ -72,9 +72,10 @@ def plan_page(r: PlanAnswer) -> list[Block]:
             f"charged together with {', '.join(r.together)}: declared disjoint, but the ledger does not know all their "
             "people, so somebody may be in both"
         )
-    if r.limit.of != "lifetime":
+    if r.limit.of != "lifetime" or r.limit.whose is not None:
         left = number(r.limit.left_rho, toward="down")
-        lines.append(f"this {r.limit.of}: ρ = {r.limit.cap_rho:g}, left {left}")
+        limit = "cap" if r.limit.of == "lifetime" else f"this {r.limit.of}"
+        lines.append(f"{limit}{_of(r.limit.whose)}: ρ = {r.limit.cap_rho:g}, left {left}")
     left = (
         f"left after it {number(r.remaining_after, toward='down')}"
         if r.allowed
@@ -132,6 +133,10 @@ def _drift(d: DriftPlan) -> str:
     return f"drift (ρ = {up(d.rho)}): of {number(d.people)} people a night, as declared, {fall}"
 
 
+def _of(whose: str | None) -> str:
+    return "" if whose is None else f" of {whose}, whose people may be the same"
+
+
 def _calendar(c: CalendarPlan) -> list[str]:
     name = f"{len(c.release)} dates" if isinstance(c.release, list) else c.release
     life = "" if c.rho_life is None else f", {up(c.rho_life)} for its whole life"
@@ -139,7 +144,8 @@ def _calendar(c: CalendarPlan) -> list[str]:
     come = "nothing more is to come" if c.next is None else f"the next charge is for {c.next}"
     lines = [f"calendar ({name}): ρ = {up(c.rho_each)} a date{life}; {c.drawn} drawn, {now}, {come}"]
     if c.refused is not None:
-        of = "the lineage's cap" if c.limit == "lifetime" else f"the limit of the {c.limit}"
+        limit = "cap" if c.limit == "lifetime" else f"limit of the {c.limit}"
+        of = f"the {limit}{_of(c.whose)}" if c.whose or c.limit != "lifetime" else "the lineage's cap"
         pays = f"{c.paid} more (the last: {c.last})" if c.paid else "no more"
         lines.append(f"the budget pays {pays}; that of {c.refused} is refused by {of}")
     elif c.paid:

@@ -23,8 +23,8 @@ lost in noise, the mean of all these rows together.  ``sd`` is that of the polic
 *Of linear sums.*  The recursion of :mod:`pipeline.agents.one_shot` with its width added, over actions with evidence:
 :func:`best_seen`.  That width leaves the noise of targets out, so it is an estimate.
 
-*Of one step.*  The gain of the best action of each state over the policy's own, on practice's visits, by the posterior
-of released cells: :func:`left_within_one_step`.  Differences were cut before they were released: an estimate.
+*Of one step.*  Nothing: temporal differences were cut before they were summed, at a width that follows the released
+values, and no sum of cut differences bounds the mean of whole ones.
 """
 
 from __future__ import annotations
@@ -227,21 +227,3 @@ def best_seen(released: OneShot, task: LinearTask, c: LinearConstants, least: fl
         candidates = np.where(seen.any(-1, keepdims=True), seen, allowed)
         V[h] = np.where(candidates, backup.q(task.reference)[1], -np.inf).max(-1)
     return V[0]
-
-
-def left_within_one_step(advantage: Array, sd: Array, policy: Array, visits: Array, horizon: int) -> float:
-    """Upper end of the gain of one step of improvement beyond a policy, an episode on average.
-
-    Sum over practice's visits of max(0, gains of supported actions), one posterior deviation up in all cells at once,
-    less the gain of the policy.
-
-    ``advantage``, ``sd`` ``(G, L, A)``: posterior of each action's gain over practice, reward units; NaN where it
-    is not supported.
-    ``policy`` ``(G, L, A)``: the policy's actions; zeros where practice goes on.
-    ``visits`` ``(G, L)``: noisy rows.  Of one table for all steps an episode is taken to have all ``horizon`` of them.
-    """
-    best = np.where(np.isnan(advantage), 0.0, advantage + sd).max(-1)
-    gain = np.maximum(best, 0.0) - (policy * np.nan_to_num(advantage)).sum(-1)
-    rows = np.maximum(visits, 0.0)
-    share = rows / np.maximum(rows.sum(1, keepdims=True), 1.0)
-    return max(0.0, float((share * gain).sum()) * horizon / len(advantage))

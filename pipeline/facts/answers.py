@@ -353,11 +353,15 @@ class CallFacts(Part):
 
 
 class LimitFacts(Part):
-    """Limit of one more charge: the limit it is ``of``, its ``cap_rho``, and ``left_rho``."""
+    """Limit of one more charge: the limit it is ``of``, its ``cap_rho``, and ``left_rho``.
+
+    ``whose``: the other dataset that registered it, whose people may be the same.
+    """
 
     of: str
     cap_rho: Number
     left_rho: Number
+    whose: str | None = None
 
 
 class Fits(Part):
@@ -583,6 +587,8 @@ class CalendarPlan(Part):
     paid, last, refused, limit
         How many of these the budget pays before it refuses one, the last of them, the one it refuses, and which limit
         (``lifetime``, ``month``, ``year``) says so; None where nothing is refused within a century.
+    whose
+        The other dataset that registered this limit.
     verdicts
         Where people evaluate on each of these dates.
     """
@@ -599,6 +605,7 @@ class CalendarPlan(Part):
     last: str | None
     refused: str | None
     limit: str | None
+    whose: str | None = None
     verdicts: VerdictsPlan | None = None
 
 

@@ -491,20 +491,17 @@ class Contained(Part):
 
 @dataclass(frozen=True)
 class Best:
-    """Upper end of the value of the best policy among those ``over`` which it is, reward units.
+    """Upper end of the value of the best policy over supported actions, reward units.
 
     Parameters
     ----------
     upper
-        Of ``supported_actions``: a value.  Of ``one_step``: the gain that is left beyond the policy.
-    over
-        See :class:`~pipeline.facts.verdict.Suboptimality`.
+        The end.
     measured
         Whether the coverage of that end was measured for a run like this.
     """
 
     upper: float
-    over: Literal["supported_actions", "one_step"]
     measured: bool
 
 

@@ -112,6 +112,8 @@ class Certificate(promise.Part):
     sha256: dict[str, str]
 
 
+# what to do about a report that makes no sense
+_AGAIN = "`reticent run` its recipe again: a committed release is replayed at no cost"
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 
@@ -226,7 +228,12 @@ def read_report(folder: Path) -> Report:
     except ValidationError as e:
         first = e.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{folder.name}/report.json is no report: {where}: {first['msg']}") from None
+        raise ValueError(f"{folder.name}/report.json is no report: {where}: {first['msg']}; {_AGAIN}") from None
+
+
+def contradictory(names: str, found: Exception) -> str:
+    """Sentence on reports whose parts do not go together, so that nothing can be made of them."""
+    return f"report.json of {names} contradicts itself, or the policy beside it ({type(found).__name__}); {_AGAIN}"
 
 
 def report_schema() -> dict[str, Any]:

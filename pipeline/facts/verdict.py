@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from pipeline.declaration.numbers import number
 from pipeline.facts.evaluation import LEAST_PEOPLE, MOST_PEOPLE_ROOT_RHO, Evaluated, Interval
@@ -148,6 +150,12 @@ class Verdict(Part):
     later: bool = False
     unsaid: bool = False
 
+    @model_validator(mode="after")
+    def _check_measured(self) -> Self:
+        if self.answer in ("better", "worse") and self.improvement is None:
+            raise ValueError(f"{self.answer!r} without an improvement")
+        return self
+
     @property
     def above_zero(self) -> bool:
         """True where the improvement is above 0 by an interval whose coverage was measured or proved."""
@@ -191,8 +199,7 @@ class Suboptimality(Part):
         Upper end, reward units.
     over
         ``supported_actions``: policies that leave current practice only for actions that the release shows people took
-        there.  ``one_step``: one step of improvement over current practice, as far as the
-        released sums tell actions apart.
+        there.  ``one_step``: in reports of older versions only, and false where noise hides effects.
     status
         ``bound``: the policy's value has a guaranteed lower end, and the coverage of both was measured in worlds like
         this.  ``estimate``: no guarantee.
@@ -211,12 +218,12 @@ def missing(best: Best | None, value: ValueFacts) -> Suboptimality | None:
     if best is None:
         return None
     room = float(value.upper_trivial) - float(value.lower)
-    upper = best.upper if best.over == "one_step" else best.upper - float(value.lower)
+    upper = best.upper - float(value.lower)
     if upper < 0:
         return None
     sure = best.measured and value.status not in NO_GUARANTEE
-    facts = {"upper": round_up(min(upper, room)), "over": best.over, "status": "bound" if sure else "estimate"}
-    return Suboptimality.model_validate(facts)
+    status = "bound" if sure else "estimate"
+    return Suboptimality(upper=round_up(min(upper, room)), over="supported_actions", status=status)
 
 
 def decide(

@@ -198,6 +198,8 @@ def _read(files: PolicyFiles, report: Report) -> tuple[Labels, Policy, Bools]:
 
 
 KEEP = "keep current practice: not enough evidence"
+# where evidence may speak for an action that the card vetoes
+KEEP_ALLOWED = f"{KEEP} for an action that is not vetoed"
 OVER = "nothing to decide: the episode has ended"
 USE, NEVER = "use", "never: vetoed"
 COLUMNS = ("step", "state", "action", "probability", "advice", "abstains", "tie", "vetoed")
@@ -279,6 +281,7 @@ def policy_rows(file: StoredDecisions) -> dict[str, list[Any]]:
     abstains has one row without action, beside its vetoes.
     """
     p, abstains = file.policy.probabilities, file.policy.abstains
+    keep = np.where(file.vetoed.any(1), KEEP_ALLOWED, KEEP)
     shown = (p > 0) & ~abstains[..., None] & ~file.vetoed
     empty = np.zeros((*abstains.shape, 1), dtype=bool)
     # the row of an abstention comes before those of actions
@@ -295,7 +298,7 @@ def policy_rows(file: StoredDecisions) -> dict[str, list[Any]]:
         "state": np.array(file.labels["states"], dtype=object)[state].tolist(),
         "action": chosen.tolist(),
         "probability": probability.tolist(),
-        "advice": np.where(keeps, KEEP, np.where(veto, NEVER, USE)).tolist(),
+        "advice": np.where(keeps, keep[state], np.where(veto, NEVER, USE)).tolist(),
         "abstains": abstains[step, state].tolist(),
         "tie": file.tied[step, state].tolist(),
         "vetoed": veto.tolist(),
@@ -359,7 +362,7 @@ def _decision(file: StoredDecisions, step: int, state: int, drawn: int) -> Decis
         return decision
     decision["vetoed"] = [a for a, is_vetoed in zip(actions, file.vetoed[state], strict=True) if is_vetoed]
     if file.policy.abstains[step, state]:
-        decision["advice"], decision["abstains"] = KEEP, True
+        decision["advice"], decision["abstains"] = KEEP_ALLOWED if decision["vetoed"] else KEEP, True
         return decision
     p = file.policy.probabilities[step, state]
     positive = np.flatnonzero((p > 0) & ~file.vetoed[state]).tolist()

@@ -492,7 +492,7 @@ def _values(
     seen = min(float(p @ best_seen(statistics, task, c, threshold)) * request.unit, highest)
     simple = simple_policies(allowed, d.horizon, d.action_labels, interval_of)
     value: dict[str, float | None] = {**interval_of(result.policy), "optimal_upper": best}
-    return value, simple, Best(seen, "supported_actions", measured=False)
+    return value, simple, Best(seen, measured=False)
 
 
 def _constants(learnt: LinearLearnt) -> TabularConstants:

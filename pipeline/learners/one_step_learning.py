@@ -21,11 +21,9 @@ from pipeline.agents import one_step
 from pipeline.agents.one_step import SPREAD, VERSION
 from pipeline.agents.one_step_pooling import group_states, pooled_shares, pooled_step
 from pipeline.agents.one_step_value import Seen
-from pipeline.agents.suboptimality import left_within_one_step
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular, task_of
 from pipeline.facts.learnt import (
-    Best,
     Decisions,
     LearntFacts,
     Preset,
@@ -103,14 +101,7 @@ class LearntStep:
             model_baselines={},
             joint=Joint.model_validate(joint),
             policy=decision_facts(self.policy, no_ties),
-            best=Best(self._left(), "one_step", measured=False),
         )
-
-    def _left(self) -> float:
-        improvement, rows = self.found, self.release.tables["v_count"].astype(np.float64)
-        recommended = self.policy.probabilities[: len(rows)]
-        horizon = self.plan.card.domain.horizon
-        return left_within_one_step(improvement.advantage, improvement.sd, recommended, rows, horizon)
 
     def view(self) -> Decisions:
         d = self.plan.card.domain

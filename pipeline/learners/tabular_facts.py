@@ -116,7 +116,7 @@ class LearntCounts:
         counts, card = self.learnt.prepared.counts, self.card
         upper = best_supported(rows_of(counts, declared_start(card)), counts, task_of(card))
         once = self.covered and self.terms.nightly is None and card.domain.markov == "declared"
-        return Best(upper, "supported_actions", measured=once and best_measured(card, self.terms))
+        return Best(upper, measured=once and best_measured(card, self.terms))
 
     def view(self) -> Decisions:
         d, plan = self.card.domain, self.learnt.plan

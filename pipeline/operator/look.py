@@ -342,7 +342,10 @@ def look_at(frame: pl.DataFrame, answers: Answers, reward: str | None = None) ->
     Raises QuestionError if a column's dates or units may be read in two ways.
     """
     cells = {name: _stripped(frame[name]) for name in frame.columns if name != PART}
-    parsed = {name: _parsed(name, texts, name == reward) for name, texts in cells.items()}
+    parsed = {
+        name: _parsed(name, texts, is_reward=name == reward, answered=name in answers.units)
+        for name, texts in cells.items()
+    }
     parsed = {name: parts for name, parts in parsed.items() if parts is not None}
     numbers = _numbers_form([parts["number"] for parts in parsed.values()])
     dates = _dates_forms({name: texts for name, texts in cells.items() if name not in parsed}, answers.dates)
@@ -368,8 +371,11 @@ def _stripped(cells: pl.Series) -> pl.Series:
     return cells.set(cells.str.strip_chars() == "", None)
 
 
-def _parsed(name: str, texts: pl.Series, is_reward: bool) -> pl.DataFrame | None:
-    """``number`` and ``unit`` of the cells of a column whose numbers ingest does not read by default; else None."""
+def _parsed(name: str, texts: pl.Series, *, is_reward: bool, answered: bool) -> pl.DataFrame | None:
+    """``number`` and ``unit`` of the cells of a column whose numbers ingest does not read by default; else None.
+
+    ``answered``: whether the operator says what its units are worth.
+    """
     filled = texts.drop_nulls().str.strip_chars()
     if not len(filled) or len(filled.cast(pl.Float64, strict=False).drop_nulls()) >= _ORDERED * len(filled):
         return None
@@ -377,9 +383,11 @@ def _parsed(name: str, texts: pl.Series, is_reward: bool) -> pl.DataFrame | None
     fits = parts["number"].is_not_null().sum()
     marks = parts.select(sign=pl.col("sign").replace("", None)).to_series()
     parts = parts.select(pl.col("number").str.strip_chars(), unit=pl.coalesce("unit", marks))
-    # a few texts such as 12 mg are labels; many different ones are numbers, and so is 2,5
-    no_units = parts["unit"].null_count() == len(parts)
-    numeric = no_units or texts.n_unique() > _FEW_NUMBERS or is_reward or _name_rank("reward", name) is not None
+    # a few texts such as 12 mg are labels; many different ones are numbers, and so is 2,5; 5a and 5b are classes
+    kinds = parts["unit"].drop_nulls().str.strip_chars().str.to_lowercase().unique()
+    classes = len(kinds) > 1 and kinds.str.contains(r"^\pL$").all() and not set(kinds) <= _WORTH.keys()
+    few = texts.n_unique() <= (MOST_LABELS if classes and not answered else _FEW_NUMBERS)
+    numeric = not len(kinds) or not few or is_reward or _name_rank("reward", name) is not None
     dated = filled.str.contains(_DAY).sum() >= _ORDERED * len(filled)
     return parts if numeric and not dated and fits >= _ORDERED * len(filled) else None
 

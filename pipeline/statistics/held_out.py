@@ -83,19 +83,16 @@ def joint_loss(
     rhos = {name: rho for name, rho in rho_by_table.items() if rho is not None}
     # a person who is added moves n_0 by half of the squared length of a replacement
     start = rhos.pop("n_0", Fraction(0)) / (1 if relation == "replace" else 2)
-    if facts["variant"] == "one_shot":
-        reach: Reach = table_moves(features, facts["tag"], facts["reward"], episodes)
-        for x in mechanisms:
-            if x.table in ("gram", "target"):
-                _check_square(x, H * largest(reach, int(x.table == "target")))
-        gram, table = (rhos.pop(name) / (H * largest(reach, i)) for i, name in enumerate(("gram", "target")))
-        steps = H * reach.cost(gram, table, Fraction(0), relation)
-    else:
-        steps = _calls(mechanisms, rhos, facts, moves(features, episodes), relation)
-        rhos = {}
-    if rhos:
+    if facts["variant"] != "one_shot":
+        return start + _calls(mechanisms, rhos, facts, moves(features, episodes), relation)
+    if rhos.keys() != {"gram", "target"}:
         raise ValueError(f"tables of no linear release: {sorted(rhos)}")
-    return start + steps
+    reach: Reach = table_moves(features, facts["tag"], facts["reward"], episodes)
+    for x in mechanisms:
+        if x.table in rhos:
+            _check_square(x, H * largest(reach, int(x.table == "target")))
+    gram, table = (rhos[name] / (H * largest(reach, i)) for i, name in enumerate(("gram", "target")))
+    return start + H * reach.cost(gram, table, Fraction(0), relation)
 
 
 def _check_square(m: Mechanism, square: int) -> None:

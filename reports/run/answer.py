@@ -416,30 +416,22 @@ def known_truth(report: Report) -> Truth | None:
     return report.truth if report.dataset.kind == "synthetic" else None
 
 
-# by ``over``: the policy that gains, and its restriction
-_BEST = {
-    "supported_actions": (
-        "The best policy that this log can speak about would gain at most {} more",
-        "it leaves current practice only where the release shows that people took the action",
-    ),
-    "one_step": (
-        "As far as the released sums tell actions apart, one more step of improvement over current practice, by "
-        "actions that the release shows people took, would gain at most {} more",
-        "where noise hides what an action does it counts as nothing, and more may be left",
-    ),
-}
-
-
 def missed(report: Report, verdict: Verdict) -> str:
     """Sentence on the suboptimality against the best policy that the log supports, as far as it is known."""
     # a hidden trait biases the estimates of all policies
     suboptimality, truth = None if verdict.answer == "withheld" else report.suboptimality, known_truth(report)
-    if suboptimality is None:
-        text = "How much more the best possible policy would gain (suboptimality) is not known."
+    # an older version bounded one more step by what noise had not hidden
+    if suboptimality is None or suboptimality.over == "one_step":
+        cut = report.agent in ("dp-one-step", "one-step")
+        why = ": the sums are of differences that were cut, and cut ones do not bound a gain" if cut else ""
+        text = f"How much more the best possible policy would gain (suboptimality) is not known{why}."
     else:
-        gain, which = _BEST[suboptimality.over]
+        most = number(suboptimality.upper, 2, "up")
         worth = "" if suboptimality.status == "bound" else ", an estimate, not a guarantee"
-        text = f"{gain.format(number(suboptimality.upper, 2, 'up'))} (suboptimality{worth}): {which}."
+        text = (
+            f"The best policy that this log can speak about would gain at most {most} more (suboptimality{worth}): it "
+            "leaves current practice only where the release shows that people took the action."
+        )
     true = "" if truth is None else f" True, in the simulated world: {number(max(0.0, truth.suboptimality), 2)}"
     return text + (f"{true} against the best of all policies." if true else "")
 

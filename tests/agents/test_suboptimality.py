@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.agents import suboptimality
-from pipeline.agents.suboptimality import best_supported, left_within_one_step, rows_of
+from pipeline.agents.suboptimality import best_supported, rows_of
 from pipeline.declaration.card import task_of
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values
@@ -77,14 +77,3 @@ def test_exact_counts_give_the_best_value_of_what_was_counted(monkeypatch):
     best = optimal_values(TabularMDP(P, r, np.append(start, np.zeros(S - L))))[1][0]
     found = best_supported(rows_of(planned, None), planned, task_of(card))
     assert found == pytest.approx(float(start @ best[:L]), abs=1e-9)
-
-
-def test_one_step_is_left_where_an_action_gains_more():
-    advantage = np.array([[[0.0, 0.2, np.nan], [np.nan, -0.1, 0.1]]])
-    own = np.array([[[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]])
-    rows, none = np.array([[30.0, 10.0]]), np.zeros((1, 2, 3))
-    # practice goes on in the first state, three visits in four, where .2 could be gained
-    assert left_within_one_step(advantage, none, own, rows, 4) == pytest.approx(0.75 * 0.2 * 4)
-    assert left_within_one_step(advantage, none + 0.1, own, rows, 4) == pytest.approx((0.75 * 0.3 + 0.25 * 0.1) * 4)
-    best = np.array([[[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]])
-    assert left_within_one_step(advantage, none, best, rows, 4) == 0

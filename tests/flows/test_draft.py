@@ -457,6 +457,15 @@ def test_units_that_differ_ask_what_each_is_worth():
     assert all(50 < edge < 120 for edge in values["domain"]["states"]["bins"]["edges"])
 
 
+def test_classes_such_as_5a_are_labels_and_no_numbers_with_units():
+    frame = visits(600, grade=lambda i, h: f"{5 + i % 6}{'abc'[i % 7 % 3]}")
+    states = tomllib.loads(reticent.draft(frame, state="grade").toml)["domain"]["states"]
+    assert {"5a", "5b", "10c"} <= set(states["labels"])
+    # whoever says what each is worth has numbers
+    told = {"grade": {"a": 1.0, "b": 2.0, "c": 3.0}}
+    assert "bins" in tomllib.loads(reticent.draft(frame, state="grade", unit=told).toml)["domain"]["states"]
+
+
 def test_an_outcome_in_every_row_asks_whether_it_is_paid_once_and_then_bounds_the_total():
     frame = visits(cured=lambda i, h: i % 2)
     with pytest.raises(reticent.CardError, match=r"(?s)every row of an episode holds the same 'cured'.*--paid last"):

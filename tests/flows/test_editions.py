@@ -254,12 +254,18 @@ def test_a_plan_prices_the_calendar_for_its_whole_life(tmp_path: Path, clock: An
     assert "calendar (" in done.stdout and (told["refused"] or "the budget pays all 2 to come") in done.stdout
 
 
+OTHERS = "cap of other, whose people may be the same"
+
+
 @pytest.mark.parametrize(
-    ("cap", "schedule", "paid", "limit"),
-    [(9.0, "rho_month = 2.5", 0, "month"), (4.5, "rho_month = 9.0", 2, "lifetime")],
+    ("cap", "schedule", "paid", "limit", "refused", "left"),
+    [
+        (9.0, "rho_month = 2.5", 0, "month", "the limit of the month", "this month: ρ = 2.5, left 0"),
+        (4.5, "rho_month = 9.0", 2, "lifetime", f"the {OTHERS}", f"{OTHERS}: ρ = 4.5, left 2"),
+    ],
 )
 def test_a_plan_of_a_calendar_counts_what_others_spent_on_the_same_people(
-    tmp_path: Path, clock: Any, cap: float, schedule: str, paid: int, limit: str
+    tmp_path: Path, clock: Any, cap: float, schedule: str, paid: int, limit: str, refused: str, left: str
 ) -> None:
     """It said that the budget pays for nights whose first one the ledger refused."""
     clock("2026-01-07")
@@ -274,6 +280,8 @@ def test_a_plan_of_a_calendar_counts_what_others_spent_on_the_same_people(
     run_job(str(tmp_path / "other" / "greedy.toml"), home)
     calendar = plan_job(str(tmp_path / "shop" / "private.toml"), home)["calendar"]
     assert (calendar["paid"], calendar["limit"]) == (paid, limit)
+    done = invoke("--home", home.root, "plan", tmp_path / "shop" / "private.toml", "--no-quality")
+    assert f"is refused by {refused}\n" in done.stdout and f"{left}\n" in done.stdout
 
 
 def test_a_plan_of_a_long_calendar_does_not_read_the_ledger_for_each_month(

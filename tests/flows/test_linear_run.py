@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.privacy.noise import OsNoise
+from reticent import Store
 from tests.flows.test_side_outputs import reticent
 from tests.jobs import policy_of, run_job
 
@@ -55,6 +57,16 @@ def test_the_report_says_what_kind_of_value_it_is(linear):
         assert (facts["value"]["upper"] is not None) == has_upper == (facts["value"]["upper_flag"] is None)
         assert facts["value"]["status"] == "modelled" and ("uniform" in facts["model_baselines"]) == has_upper
         assert "Together they cost" in (linear.folder(name) / "report.md").read_text()
+
+
+def test_a_table_of_another_name_is_named_by_the_verifier(linear, tmp_path):
+    folder = shutil.copytree(linear.folder("once"), tmp_path / linear.folder("once").name)
+    facts = json.loads((folder / "certificate.json").read_text())
+    next(m for m in facts["mechanisms"] if m["table"] == "target")["table"] = "goal"
+    (folder / "certificate.json").write_text(json.dumps(facts))
+    problems = {c.what: c.found for c in Store(linear.home.root).open(str(folder)).verify().checks}
+    found = problems["the joint loss, recomputed from scales and declarations"]
+    assert found == "tables of no linear release: ['goal', 'gram']"
 
 
 @pytest.mark.parametrize("verb", [("report",), ("policy", "show"), ("policy", "act", "--state", "warm", "--step", "1")])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,8 @@ from flows.jobs.promotion import Alias
 from tests.flows.made_runs import publish
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
+
+GOLDENS = Path(__file__).parents[1] / "goldens"
 
 
 @pytest.fixture
@@ -31,6 +36,31 @@ def test_compare_runs_says_what_changed(runs, tmp_path):
     assert told["value"]["lower_gain"] == -0.25
     missing = reticent("compare-runs", "shop-aaa", "shop-zzz", cwd=tmp_path)
     assert missing.returncode == 2 and "shop-zzz" in missing.stderr
+
+
+def test_a_report_that_contradicts_itself_is_named_with_what_to_do(tmp_path):
+    judged, runs = next((GOLDENS / "second" / "runs").glob("judged-*")), tmp_path / ".reticent" / "runs"
+
+    def changed(name: str, change: Callable[[dict], object]) -> None:
+        folder = shutil.copytree(judged, runs / name)
+        facts = json.loads((folder / "report.json").read_text())
+        change(facts)
+        (folder / "report.json").write_text(json.dumps(facts))
+
+    changed("whole", lambda facts: None)
+    changed("no-gain", lambda facts: facts["verdict"].update(improvement=None))
+    changed("nobody", lambda facts: facts["evaluation"].update(share=0))
+    changed("one-action", lambda facts: facts["dataset"].update(actions=facts["dataset"]["actions"][:1]))
+    for verb in (
+        ("report", "no-gain"),
+        ("report", "nobody"),
+        ("report", "one-action"),
+        ("compare-runs", "whole", "no-gain"),
+    ):
+        done = reticent(*verb, cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert "report.json" in done.stderr and verb[-1] in done.stderr and "run again" not in done.stderr
+        assert "`reticent run` its recipe again" in done.stderr
 
 
 def test_promote_and_back_and_other_verbs_know_current(runs, tmp_path):

@@ -75,7 +75,7 @@ def test_the_first_screen_says_what_the_best_policy_would_gain_and_whether_that_
 
 def test_what_is_missed_is_the_distance_of_two_ends_and_a_guarantee_only_where_both_are() -> None:
     value = judged("better").value.model_copy(update={"lower": 0.7, "upper_trivial": 1.0, "status": "evaluated"})
-    best = Best(0.75, "supported_actions", measured=True)
+    best = Best(0.75, measured=True)
     found = missing(best, value)
     assert found is not None and (found.upper, found.status) == (pytest.approx(0.05), "bound")
     for other, worth in (
@@ -85,7 +85,7 @@ def test_what_is_missed_is_the_distance_of_two_ends_and_a_guarantee_only_where_b
         assert (told := missing(other, worth)) is not None and told.status == "estimate"
     # two ends that contradict each other say nothing; nothing gains more than there can be
     assert missing(replace(best, upper=0.69), value) is None and missing(None, value) is None
-    assert (most := missing(Best(5.0, "one_step", measured=False), value)) is not None
+    assert (most := missing(Best(5.0, measured=False), value)) is not None
     assert most.upper == pytest.approx(0.3) and most.status == "estimate"
 
 
