@@ -6,6 +6,7 @@ No job knows Prefect or the screen: messages go through ``work.say``, and result
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -446,7 +447,7 @@ def standing(facts: LearntFacts, card: AnyCard, record: SimulatedLog | None) -> 
         declared_start = value.start == "declared" and isinstance(card, Card)
         value = _evaluated(value, evaluation, certified=measured)
         if declared_start:
-            best = None if facts.best is None or facts.best.over == "supported_actions" else facts.best
+            best = facts.best if facts.best is not None and math.isinf(facts.best.upper) else None
             facts, value = replace(facts, best=best), _with(value, {"optimal_upper": None})
     elif facts.contained is not None and value.status == "modelled" and _alike(facts.contained, record):
         value = _bound(value, facts.contained)

@@ -496,7 +496,7 @@ class Best:
     Parameters
     ----------
     upper
-        The end.
+        The end; infinite where no released number bounds it, and what an episode can pay does.
     measured
         Whether the coverage of that end was measured for a run like this.
     """

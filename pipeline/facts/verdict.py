@@ -199,14 +199,15 @@ class Suboptimality(Part):
         Upper end, reward units.
     over
         ``supported_actions``: policies that leave current practice only for actions that the release shows people took
-        there.  ``one_step``: in reports of older versions only, and false where noise hides effects.
+        there.  ``all_policies``: any, by what an episode can pay at most.  ``one_step``: in reports of older versions
+        only, and false where noise hides effects.
     status
         ``bound``: the policy's value has a guaranteed lower end, and the coverage of both was measured in worlds like
         this.  ``estimate``: no guarantee.
     """
 
     upper: Number
-    over: Literal["supported_actions", "one_step"]
+    over: Literal["supported_actions", "all_policies", "one_step"]
     status: Literal["bound", "estimate"]
 
 
@@ -219,11 +220,16 @@ def missing(best: Best | None, value: ValueFacts) -> Suboptimality | None:
         return None
     room = float(value.upper_trivial) - float(value.lower)
     upper = best.upper - float(value.lower)
-    if upper < 0:
+    # with neither end of its own it would say what an episode can pay
+    if upper < 0 or (math.isinf(upper) and value.lower_flag == "trivial"):
         return None
     sure = best.measured and value.status not in NO_GUARANTEE
-    status = "bound" if sure else "estimate"
-    return Suboptimality(upper=round_up(min(upper, room)), over="supported_actions", status=status)
+    facts = {
+        "upper": round_up(min(upper, room)),
+        "over": "all_policies" if math.isinf(upper) else "supported_actions",
+        "status": "bound" if sure else "estimate",
+    }
+    return Suboptimality.model_validate(facts)
 
 
 def decide(

@@ -24,6 +24,7 @@ from pipeline.agents.one_step_value import Seen
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular, task_of
 from pipeline.facts.learnt import (
+    Best,
     Decisions,
     LearntFacts,
     Preset,
@@ -101,6 +102,8 @@ class LearntStep:
             model_baselines={},
             joint=Joint.model_validate(joint),
             policy=decision_facts(self.policy, no_ties),
+            # differences are cut before they are summed: no sum of theirs bounds what whole ones gain
+            best=Best(math.inf, measured=True),
         )
 
     def view(self) -> Decisions:

@@ -422,16 +422,18 @@ def missed(report: Report, verdict: Verdict) -> str:
     suboptimality, truth = None if verdict.answer == "withheld" else report.suboptimality, known_truth(report)
     # an older version bounded one more step by what noise had not hidden
     if suboptimality is None or suboptimality.over == "one_step":
-        cut = report.agent in ("dp-one-step", "one-step")
-        why = ": the sums are of differences that were cut, and cut ones do not bound a gain" if cut else ""
-        text = f"How much more the best possible policy would gain (suboptimality) is not known{why}."
+        text = "How much more the best possible policy would gain (suboptimality) is not known."
     else:
         most = number(suboptimality.upper, 2, "up")
         worth = "" if suboptimality.status == "bound" else ", an estimate, not a guarantee"
-        text = (
-            f"The best policy that this log can speak about would gain at most {most} more (suboptimality{worth}): it "
-            "leaves current practice only where the release shows that people took the action."
-        )
+        best, why = {
+            "supported_actions": (
+                "policy that this log can speak about",
+                "it leaves current practice only where the release shows that people took the action",
+            ),
+            "all_policies": ("of all policies", "no episode can pay more, and no released number says less"),
+        }[suboptimality.over]
+        text = f"The best {best} would gain at most {most} more (suboptimality{worth}): {why}."
     true = "" if truth is None else f" True, in the simulated world: {number(max(0.0, truth.suboptimality), 2)}"
     return text + (f"{true} against the best of all policies." if true else "")
 

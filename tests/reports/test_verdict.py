@@ -85,6 +85,8 @@ def test_what_is_missed_is_the_distance_of_two_ends_and_a_guarantee_only_where_b
         assert (told := missing(other, worth)) is not None and told.status == "estimate"
     # two ends that contradict each other say nothing; nothing gains more than there can be
     assert missing(replace(best, upper=0.69), value) is None and missing(None, value) is None
+    assert (most := missing(Best(math.inf, measured=False), value)) is not None and most.over == "all_policies"
+    assert missing(Best(math.inf, measured=True), value.model_copy(update={"lower_flag": "trivial"})) is None
     assert (most := missing(Best(5.0, measured=False), value)) is not None
     assert most.upper == pytest.approx(0.3) and most.status == "estimate"
 
