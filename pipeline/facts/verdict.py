@@ -237,6 +237,7 @@ def decide(
     later: bool = False,
     value: ValueFacts | None = None,
     broken_off: float | None = None,
+    untested: str = "",
 ) -> Verdict:
     """The answer and its reason.
 
@@ -247,9 +248,12 @@ def decide(
     ``later``: whether those who judge came after those who taught.
     ``value``: with the least and most that an episode can pay; None where they are not at hand.
     ``broken_off``: standard errors by which released counts show that episodes break off; None where none can.
+    ``untested``: of :func:`no_test`.
     """
     if evaluated is None:
-        return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
+        return Verdict(
+            answer="not_evaluated", why=_unasked(data, untested), improvement=None, needed=None, confounding=None
+        )
     status: Status = "evaluated" if evaluated.certified(data.markov) else "modelled"
     interval, level = asdict(evaluated.improvement), evaluated.level
     improvement = Improvement.model_validate({**interval, "level": level, "status": status})
@@ -375,7 +379,16 @@ def stricter(level: float) -> float:
     return normal.inv_cdf(1 - _STRICT * error) / normal.inv_cdf(1 - error)
 
 
-def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
+def no_test(*, pure: bool, counter: bool) -> str:
+    """Why no held-out people can judge such a run, and what to ask for instead; empty where they can."""
+    if counter:
+        return (
+            "a counter of nights has no test; a calendar such as [schedule] release = 'monthly' has one on each date"
+        )
+    return "a test draws Gaussian noise: it takes rho, or epsilon with delta, not epsilon alone" if pure else ""
+
+
+def _unasked(data: DeclaredTables | DeclaredPlant, untested: str) -> str:
     if isinstance(data, DeclaredPlant):
         return (
             "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
@@ -392,6 +405,8 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
         needed = number(round_up(LEAST_PEOPLE / SHARE))
         few = number(data.users_public)
         return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
+    if untested:
+        return f"{unjudged}: {untested}."
     return (
         f"{unjudged}: hold people out with [evaluate] people = {SHARE:g} in the recipe, where reticent plan says that "
         "a verdict can come of it."
