@@ -337,6 +337,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
             later=later,
             value=facts.value,
             broken_off=broken,
+            followed=facts.practice is not None and facts.practice.is_followed,
             untested=no_test(pure=promise.pure, counter=recipe.nightly is not None),
         ),
         **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),

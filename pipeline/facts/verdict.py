@@ -238,6 +238,7 @@ def decide(
     value: ValueFacts | None = None,
     broken_off: float | None = None,
     untested: str = "",
+    followed: bool = False,
 ) -> Verdict:
     """The answer and its reason.
 
@@ -249,6 +250,7 @@ def decide(
     ``value``: with the least and most that an episode can pay; None where they are not at hand.
     ``broken_off``: standard errors by which released counts show that episodes break off; None where none can.
     ``untested``: of :func:`no_test`.
+    ``followed``: whether the policy does what practice does, as far as released counts show.
     """
     if evaluated is None:
         return Verdict(
@@ -261,6 +263,12 @@ def decide(
     if not evaluated.changes:
         answer = "nothing_changes"
         why = "In no state does the evidence allow anything else than what is done now."
+    elif followed and not clear(improvement.estimate, improvement.lower, improvement.upper, level):
+        answer, confounding = "nothing_changes", None
+        why = (
+            "By the released counts practice already does what the policy recommends, and nothing else was tried there "
+            "often enough to tell."
+        )
     elif confounding is not None and confounding.status == "seen":
         answer, why = "withheld", confounding.why
     elif evaluated.ratios is not None and abs(evaluated.ratios) > PLACEBO:
@@ -382,9 +390,7 @@ def stricter(level: float) -> float:
 def no_test(*, pure: bool, counter: bool) -> str:
     """Why no held-out people can judge such a run, and what to ask for instead; empty where they can."""
     if counter:
-        return (
-            "a counter of nights has no test; a calendar such as [schedule] release = 'monthly' has one on each date"
-        )
+        return "a counter of nights has no test; a calendar such as [schedule] release = 'monthly' has one on each date"
     return "a test draws Gaussian noise: it takes rho, or epsilon with delta, not epsilon alone" if pure else ""
 
 
