@@ -28,7 +28,7 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, PolicyView, ValueFacts
 from pipeline.facts.promise import Dump, GateFacts, MechanismFacts, SimulatedLog, declared, present, record_of
 from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report
-from pipeline.facts.verdict import Confounding, decide, missing
+from pipeline.facts.verdict import Confounding, decide, missing, no_test
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.learners.policy_files import PolicyFiles
@@ -338,6 +338,8 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
             later=later,
             value=facts.value,
             broken_off=broken,
+            followed=facts.practice is not None and facts.practice.is_followed,
+            untested=no_test(pure=promise.pure, counter=recipe.nightly is not None),
         ),
         **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),
         constants=facts.constants,

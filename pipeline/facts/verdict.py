@@ -243,6 +243,8 @@ def decide(
     later: bool = False,
     value: ValueFacts | None = None,
     broken_off: float | None = None,
+    untested: str = "",
+    followed: bool = False,
 ) -> Verdict:
     """The answer and its reason.
 
@@ -253,9 +255,13 @@ def decide(
     ``later``: whether those who judge came after those who taught.
     ``value``: with the least and most that an episode can pay; None where they are not at hand.
     ``broken_off``: standard errors by which released counts show that episodes break off; None where none can.
+    ``untested``: of :func:`no_test`.
+    ``followed``: whether the policy does what practice does, as far as released counts show.
     """
     if evaluated is None:
-        return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
+        return Verdict(
+            answer="not_evaluated", why=_unasked(data, untested), improvement=None, needed=None, confounding=None
+        )
     status: Status = "evaluated" if evaluated.certified(data.markov) else "modelled"
     interval, level = asdict(evaluated.improvement), evaluated.level
     improvement = Improvement.model_validate({**interval, "level": level, "status": status})
@@ -263,6 +269,12 @@ def decide(
     if not evaluated.changes:
         answer = "nothing_changes"
         why = "In no state does the evidence allow anything else than what is done now."
+    elif followed and not clear(improvement.estimate, improvement.lower, improvement.upper, level):
+        answer, confounding = "nothing_changes", None
+        why = (
+            "By the released counts practice already does what the policy recommends, and nothing else was tried there "
+            "often enough to tell."
+        )
     elif confounding is not None and confounding.status == "seen":
         answer, why = "withheld", confounding.why
     elif evaluated.ratios is not None and abs(evaluated.ratios) > PLACEBO:
@@ -381,7 +393,14 @@ def stricter(level: float) -> float:
     return normal.inv_cdf(1 - _STRICT * error) / normal.inv_cdf(1 - error)
 
 
-def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
+def no_test(*, pure: bool, counter: bool) -> str:
+    """Why no held-out people can judge such a run, and what to ask for instead; empty where they can."""
+    if counter:
+        return "a counter of nights has no test; a calendar such as [schedule] release = 'monthly' has one on each date"
+    return "a test draws Gaussian noise: it takes rho, or epsilon with delta, not epsilon alone" if pure else ""
+
+
+def _unasked(data: DeclaredTables | DeclaredPlant, untested: str) -> str:
     if isinstance(data, DeclaredPlant):
         return (
             "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
@@ -398,6 +417,8 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
         needed = number(round_up(LEAST_PEOPLE / SHARE))
         few = number(data.users_public)
         return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
+    if untested:
+        return f"{unjudged}: {untested}."
     return (
         f"{unjudged}: hold people out with [evaluate] people = {SHARE:g} in the recipe, where reticent plan says that "
         "a verdict can come of it."

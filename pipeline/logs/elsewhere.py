@@ -173,8 +173,10 @@ class _Crew(ABC):
     """Workers behind an executor, which see the same files as this process."""
 
     @abstractmethod
-    def executor(self) -> AbstractContextManager[tuple[Executor, int]]:
-        """Executor, and the number of tasks submitted at once, which bounds the results that wait in memory."""
+    def executor(self) -> AbstractContextManager[tuple[Executor, int, Callable[[], bool]]]:
+        """Executor; the number of tasks submitted at once, which bounds the results that wait in memory; and a check
+        whether any worker is there.
+        """
 
     def each(self, tasks: Iterable[T], seen: Seen) -> Iterator[tuple[T, Any]]:
         """Yield tasks and results in the order in which they are done.
@@ -183,7 +185,7 @@ class _Crew(ABC):
         Raises RuntimeError if a worker failed otherwise, or several died over one task.
         """
         waiting, busy = iter(tasks), dict[Future[Any], T]()
-        with self.executor() as (pool, most):
+        with self.executor() as (pool, most, staffed):
 
             def submit(count: int) -> None:
                 for task in islice(waiting, count):
@@ -191,7 +193,11 @@ class _Crew(ABC):
 
             submit(most)
             while busy:
-                for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                done = wait(busy, _PATIENCE, return_when=FIRST_COMPLETED).done
+                if not done and not staffed():
+                    gone = Trouble(_DIED, "all workers went away; start some, and run again")
+                    raise gone.error(next(iter(busy.values())))
+                for future in done:
                     task = busy.pop(future)
                     try:
                         answer = future.result()
@@ -208,6 +214,8 @@ class _Crew(ABC):
                     yield task, answer.result
 
 
+# seconds without a result after which somebody must be at work; a worker that is started again is there sooner
+_PATIENCE = 60.0
 # attempts of one task whose process dies
 _DEATHS = 2
 _DIED = "death"
@@ -236,9 +244,9 @@ class OnProcesses(_Crew, Executor):
         """Do nothing: processes of this machine see the same files."""
 
     @contextmanager
-    def executor(self) -> Generator[tuple[Executor, int]]:
-        """Yield itself; the processes stay for the next tasks."""
-        yield self, self.together
+    def executor(self) -> Generator[tuple[Executor, int, Callable[[], bool]]]:
+        """Yield itself; the processes stay for the next tasks, and are replaced if they die."""
+        yield self, self.together, lambda: True
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
         """Have a process do :func:`attempt` of a task."""
@@ -328,13 +336,13 @@ class OnDask(_Crew):
                 raise CardError(f"Dask worker {worker}: {text}. Nothing was charged")
 
     @contextmanager
-    def executor(self) -> Generator[tuple[Executor, int]]:
+    def executor(self) -> Generator[tuple[Executor, int, Callable[[], bool]]]:
         """Executor of a client; unfinished tasks are given up when the context ends."""
         with self._client() as client:
             # not pure: two tasks with the same arguments are both done
             pool = client.get_executor(pure=False)
             try:
-                yield pool, 2 * _threads(client)
+                yield pool, 2 * _threads(client), lambda: bool(client.nthreads())
             finally:
                 pool.shutdown(wait=False)
 

@@ -22,7 +22,16 @@ from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, Gains, PolicyView, Truth, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import NOT_MEASURED_HERE, SHARE, Improvement, Verdict, decide, ends_near, round_up
+from pipeline.facts.verdict import (
+    NOT_MEASURED_HERE,
+    SHARE,
+    Improvement,
+    Verdict,
+    decide,
+    ends_near,
+    no_test,
+    round_up,
+)
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.figures.charts import DASHES, PALETTE, draw_chart
 from reports.page import (
@@ -731,6 +740,8 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return "Try it in a trial", "No test of a controller on held-out people is at hand."
         case "not_evaluated" if data.users_public < least:
             return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
+        case "not_evaluated" if untested := no_test(pure=report.guarantee.pure, counter=report.counter is not None):
+            return "Hold people out", f"{untested[0].upper()}{untested[1:]}. Ask reticent plan, which is free.", until
         case "not_evaluated":
             command = f"Write [evaluate] people = {SHARE:g} into the recipe, and ask reticent plan, which is free, "
             command += "whether a verdict can come of it. If so, run again; it is charged again."

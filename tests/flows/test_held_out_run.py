@@ -37,10 +37,13 @@ def shop(tmp_path_factory):
     return ingested(tmp_path_factory.mktemp("shop"), CARD.format(kind="synthetic", ledger="home", cap=40.0) + FEATURES)
 
 
-def ingested(folder, card, *verbs):
-    """A shop of many people whose log is ingested."""
+def ingested(folder, card, *verbs, offer=None):
+    """A shop of many people whose log is ingested; ``offer``: the only one that anybody gets."""
     (folder / "card.toml").write_text(card.replace("users_public = 400", f"users_public = {PEOPLE}"))
-    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in rows(PEOPLE))]
+    lines = [
+        "customer,visit,t,mood,offer,sale,left",
+        *(",".join(map(str, (*r[:4], offer or r[4], *r[5:]))) for r in rows(PEOPLE)),
+    ]
     (folder / "log.csv").write_text("\n".join(lines) + "\n")
     for verb in (*verbs, "ingest"):
         call(folder, verb, folder / "card.toml")
@@ -63,6 +66,19 @@ def told(folder, run, file="report.json"):
 @pytest.fixture(scope="module")
 def published(shop):
     return call(shop, "run", write(shop))["run"]
+
+
+# noise in a thin cell may look like another action: exact counts, or one action alone
+@pytest.mark.parametrize(
+    ("declared", "asked"),
+    [('["none", "mail", "call"]', {"agent": "apvi", "privacy": ""}), ('["mail"]', {"agent": "dp-apvi"})],
+)
+def test_where_nothing_else_was_tried_nothing_changes_and_no_people_would_help(tmp_path, declared, asked):
+    card = CARD.format(kind="synthetic", ledger="home", cap=40.0).replace('vetoes = [["cold", "call"]]\n', "")
+    ingested(tmp_path, card.replace('["none", "mail", "call"]', declared), offer="mail")
+    verdict = told(tmp_path, call(tmp_path, "run", write(tmp_path, **asked))["run"])["verdict"]
+    assert (verdict["answer"], verdict["needed"]) == ("nothing_changes", None)
+    assert "practice already does what the policy recommends" in verdict["why"]
 
 
 def ledger(shop):

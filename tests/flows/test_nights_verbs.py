@@ -68,6 +68,17 @@ def test_run_takes_a_night_by_date_and_the_ledger_shows_it(tmp_path, monkeypatch
     assert [(e["night"], e["nights"]) for e in data["entries"]] == [(2, 8)]
 
 
+def test_no_page_advises_a_test_that_plan_refuses(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, kind="synthetic")
+    card = shop.folder / "card.toml"
+    # enough to hold some out
+    card.write_text(card.read_text().replace("users_public = 400", "users_public = 4000"))
+    runs = shop.night(1, customers(0, 60)), run_job(str(shop.folder / "pure.toml"), shop.home)
+    for run, instead in zip(runs, ("a calendar such as [schedule]", "rho, or epsilon with delta"), strict=True):
+        page = (Path(run["folder"]) / "report.md").read_text().replace("\\", "")
+        assert instead in page and "[evaluate]" not in page
+
+
 def test_a_schedule_refuses_a_counter_beyond_it_with_exit_4(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch, budget="[budget.schedule]\nrho_month = 0.5\n")
     shop.deliver(customers(0, 60))

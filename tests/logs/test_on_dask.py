@@ -147,6 +147,30 @@ def test_a_scheduler_killed_in_the_middle_is_named(tmp_path: Path, folder: Path)
 
 
 @pytest.mark.service
+def test_when_all_workers_are_killed_the_run_ends(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for ever."""
+    monkeypatch.setattr("pipeline.logs.elsewhere._PATIENCE", 2.0)
+    (tmp_path / "dask").mkdir()
+    with dask_cluster(tmp_path / "dask") as cluster:
+
+        def kill() -> None:
+            end = time.monotonic() + 60
+            while not list(folder.glob("*.begun")) and time.monotonic() < end:
+                time.sleep(0.02)
+            for worker in cluster.workers:
+                os.kill(worker.pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        work = Slow(make_card(Path(), ["log.csv"]))
+        with pytest.raises(RuntimeError, match=r"part-\d+.parquet: all workers went away; start some, and run again"):
+            sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
+        killer.join()
+
+
+@pytest.mark.service
 def test_nothing_raw_leaves_through_pages_keys_or_logs(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
