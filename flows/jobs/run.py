@@ -337,6 +337,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
             later=later,
             value=facts.value,
             broken_off=broken,
+            agent=recipe.recipe.agent,
         ),
         **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),
         constants=facts.constants,

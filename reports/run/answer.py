@@ -18,11 +18,11 @@ from itertools import accumulate
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated
+from pipeline.facts.evaluation import Evaluated, people_needed, share_that_judges
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, Gains, PolicyView, Truth, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import NOT_MEASURED_HERE, SHARE, Improvement, Verdict, decide, ends_near, round_up
+from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, decide, ends_near, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.figures.charts import DASHES, PALETTE, draw_chart
 from reports.page import (
@@ -698,7 +698,8 @@ def next_card(report: Report, verdict: Verdict) -> AnswerCard:
 def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
     run, data, needed = clean(report.run), report.dataset, verdict.needed
     keep, until = "Keep current practice", "Until then keep current practice."
-    least = round_up(LEAST_PEOPLE / SHARE)
+    terms = report.agent, report.guarantee.rho
+    share, least = share_that_judges(data.users_public, *terms), round_up(people_needed(None, *terms))
     match verdict.answer:
         case "better" if verdict.conditional:
             return (
@@ -735,10 +736,10 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return keep, "Do not use the estimate.", mend if confounded else "Or try it in a trial."
         case "not_evaluated" if isinstance(data, DeclaredPlant):
             return "Try it in a trial", "No test of a controller on held-out people is at hand."
-        case "not_evaluated" if data.users_public < least:
+        case "not_evaluated" if share is None:
             return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
         case "not_evaluated":
-            command = f"Write [evaluate] people = {SHARE:g} into the recipe, and ask reticent plan, which is free, "
+            command = f"Write [evaluate] people = {share:g} into the recipe, and ask reticent plan, which is free, "
             command += "whether a verdict can come of it. If so, run again; it is charged again."
             return "Hold people out", command, until
 

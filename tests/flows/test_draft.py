@@ -599,6 +599,40 @@ def test_of_one_step_the_drafted_agent_is_one_that_can_get_a_verdict(tmp_path):
     assert told.exit_code == 0 and "verdict: none" not in told.output, told.output
 
 
+@pytest.mark.parametrize(("people", "share"), [(4_200, None), (4_300, 0.5), (7_150, 0.3)])
+def test_a_drafted_recipe_of_one_step_is_not_refused(tmp_path, people, share):
+    """Three in ten of fewer than 7,143 people are too few at its budget, half of fewer than 4,286."""
+    lines = [f"p{i},{'ab'[i % 2]},{'xyz'[i % 3]},{i % 5 % 2}" for i in range(people)]
+    (tmp_path / "one.csv").write_text("\n".join(["patient,mood,drug,cured", *lines]) + "\n")
+    assert invoke("draft", tmp_path / "one.csv", "--to", tmp_path).exit_code == 0
+    recipe = tmp_path / "recipe.toml"
+    assert tomllib.loads(recipe.read_text()).get("evaluate", {}).get("people") == share
+    assert ("it takes 4,286 people" in recipe.read_text()) == (share is None)
+    assert invoke("register", tmp_path / "card.toml").exit_code == 0
+    assert invoke("plan", recipe, "--no-quality").exit_code == 0
+
+
+def test_the_number_of_people_that_a_refusal_names_is_not_refused(tmp_path):
+    card, recipe = tmp_path / "card.toml", tmp_path / "recipe.toml"
+    lines = [f"p{i},{'ab'[i % 2]},{'xyz'[i % 3]},{i % 5 % 2}" for i in range(5_000)]
+    (tmp_path / "one.csv").write_text("\n".join(["patient,mood,drug,cured", *lines]) + "\n")
+    assert invoke("draft", tmp_path / "one.csv", "--to", tmp_path).exit_code == 0
+    recipe.write_text(recipe.read_text().replace("people = 0.5", "people = 0.3"))
+    assert invoke("register", card).exit_code == 0
+    refused = invoke("plan", recipe, "--no-quality")
+    # the gate takes its part: 7,100 would be refused again
+    assert "hold out 0.43 of them, or have 7,200 people" in str(refused.exception)
+    for told, old, new in (
+        (recipe, "people = 0.3", "people = 0.43"),
+        (card, "users_public = 5000", "users_public = 7200"),
+    ):
+        written = told.read_text()
+        told.write_text(written.replace(old, new))
+        assert invoke("register", card, "--amend").exit_code == 0
+        assert invoke("plan", recipe, "--no-quality").exit_code == 0
+        told.write_text(written)
+
+
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
     frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
     draft = reticent.draft(frame, order="on", reward="spent")
