@@ -633,6 +633,38 @@ def test_the_number_of_people_that_a_refusal_names_is_not_refused(tmp_path):
         told.write_text(written)
 
 
+def outcome_dates(i: int) -> tuple[str, str]:
+    """The day of admission, and of discharge: who died has none."""
+    day = date(2026, 1, 1) + timedelta(days=i % 50)
+    return str(day), "" if i % 12 == 0 else str(day + timedelta(days=5))
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+def test_a_date_that_only_some_outcomes_have_orders_nothing(tmp_path, admitted):
+    """One in twelve died and has no discharge: with it as the order of rows, the dead were dropped."""
+    rows = [(f"p{i}", "ab"[i % 2], "xyz"[i % 3], *outcome_dates(i), int(i % 12 > 0)) for i in range(600)]
+    frame = pl.DataFrame(
+        rows, orient="row", schema=["patient", "mood", "drug", "admitted", "discharge_date", "survived"]
+    )
+    draft = reticent.draft(frame if admitted else frame.drop("admitted"))
+    assert tomllib.loads(draft.toml)["source"].get("order_by") == ("admitted" if admitted else None)
+    (tmp_path / "card.toml").write_text(draft.toml)
+    store = reticent.Store(tmp_path / "store")
+    store.register(tmp_path / "card.toml")
+    assert store.ingest(tmp_path / "card.toml", frame)["quarantined"] == {}
+    # who asks for it hears of the dead
+    assert any(
+        "50 people have rows whose 'discharge_date' is empty" in n
+        for n in reticent.draft(frame, order="discharge_date").notes
+    )
+
+
+def test_an_order_that_cannot_be_read_is_refused():
+    frame = visits(month=lambda i, h: f"2026-0{h + 1}").drop("on")
+    with pytest.raises(reticent.CardError, match="'month' holds no numbers and no dates such as 2026-01-31"):
+        reticent.draft(frame, order="month")
+
+
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
     frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
     draft = reticent.draft(frame, order="on", reward="spent")
