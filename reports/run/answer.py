@@ -424,7 +424,7 @@ _BEST = {
     ),
     "one_step": (
         "As far as the released sums tell actions apart, one more step of improvement over current practice, by "
-        "actions that the release shows people took, would gain at most {} more",
+        "actions that {}, would gain at most {} more",
         "where noise hides what an action does it counts as nothing, and more may be left",
     ),
 }
@@ -439,7 +439,10 @@ def missed(report: Report, verdict: Verdict) -> str:
     else:
         gain, which = _BEST[suboptimality.over]
         worth = "" if suboptimality.status == "bound" else ", an estimate, not a guarantee"
-        text = f"{gain.format(number(suboptimality.upper, 2, 'up'))} (suboptimality{worth}): {which}."
+        most, least = number(suboptimality.upper, 2, "up"), policy_sections.least_usual(report)
+        taken = f"practice takes in at least {least} of a state's rows" if least else "the release shows people took"
+        gain = gain.format(*([most] if suboptimality.over == "supported_actions" else [taken, most]))
+        text = f"{gain} (suboptimality{worth}): {which}."
     true = "" if truth is None else f" True, in the simulated world: {number(max(0.0, truth.suboptimality), 2)}"
     return text + (f"{true} against the best of all policies." if true else "")
 
@@ -727,7 +730,9 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_told_apart":
             return keep, "No number of people and no budget can be named at which a measured interval would settle it."
         case "nothing_changes":
-            return keep, "More people or more budget may let the policy say more, where practice varies."
+            least = policy_sections.least_usual(report)
+            varies = f"takes an action in at least {least} of a state's rows" if least else "varies"
+            return keep, f"More people or more budget may let the policy say more, where practice {varies}."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:
             return keep, found.outside, "Or try it in a trial."
         case "withheld":

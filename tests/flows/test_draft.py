@@ -665,6 +665,28 @@ def test_an_order_that_cannot_be_read_is_refused():
         reticent.draft(frame, order="month")
 
 
+def test_a_page_says_that_an_action_must_be_usual_to_be_recommended(tmp_path, monkeypatch):
+    """Twenty actions alike, of which one is far better: each is in a twentieth of the rows, and none can be advised."""
+    draw = random.Random(DRAW)
+    rows = [(f"p{i}", draw.choice("ab"), f"item{draw.randrange(20)}") for i in range(7_200)]
+    lines = [
+        f"{who},{mood},{item},{int(draw.random() < (0.9 if item == 'item7' else 0.1))}" for who, mood, item in rows
+    ]
+    (tmp_path / "clicks.csv").write_text("\n".join(["person,mood,item,click", *lines]) + "\n")
+    reticent.draft(tmp_path / "clicks.csv", action="item").save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for verb, file in (("register", "card.toml"), ("ingest", "card.toml"), ("run", "recipe.toml")):
+        done = invoke("--home", tmp_path / "home", verb, file)
+        assert done.exit_code == 0, done.output
+    assert "nothing changes" in done.output
+    [page] = (tmp_path / "home").rglob("report.md")
+    words = " ".join(page.read_text().split())
+    assert "recommended only where practice takes it in at least 10 % of a state's rows" in words
+    assert "may let the policy say more, where practice takes an action in at least 10 % of a state's rows" in words
+    assert "by actions that practice takes in at least 10 % of a state's rows, would gain at most" in words
+    assert "counts as seen" not in words
+
+
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
     frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
     draft = reticent.draft(frame, order="on", reward="spent")
