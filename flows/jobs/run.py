@@ -340,6 +340,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
             broken_off=broken,
             followed=facts.practice is not None and facts.practice.is_followed,
             untested=no_test(pure=promise.pure, counter=recipe.nightly is not None),
+            agent=recipe.recipe.agent,
         ),
         **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),
         constants=facts.constants,

@@ -5,6 +5,7 @@ In a known world an online agent is played over seeds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated
@@ -19,6 +20,32 @@ LEANS = 2.0
 MOST_PEOPLE_ROOT_RHO = 30_000
 # least number of held-out people: fewer cannot measure a policy, and their number is hardly hidden by its noise
 LEAST_PEOPLE = 500
+# the same of dp-one-step, times the root of rho (at most 1): a run with fewer is refused
+LEAST_ONE_STEP = 1_500
+# usual share of the budget that a gate takes: at rho = 1 the noise of one rule is then 5 people
+GATE = Fraction(1, 50)
+
+
+def people_needed(share: float | Fraction | None, agent: str, rho: float | Fraction | None) -> int:
+    """Number of people of whom a share can judge what an agent learns with this zCDP budget, less a gate.
+
+    ``share``: None means the largest one.
+    """
+    share = share or max(shares_that_judge(agent))
+    least = float(LEAST_PEOPLE)
+    if agent == "dp-one-step" and rho is not None:
+        least = max(least, LEAST_ONE_STEP / math.sqrt(min(float(rho * (1 - GATE)), 1.0)))
+    return math.ceil(least / float(share))
+
+
+def shares_that_judge(agent: str) -> tuple[float, ...]:
+    """Shares of the people to hold out, the usual one first; a ledger reserves half of all."""
+    return (0.3, 0.5) if agent == "dp-one-step" else (0.3,)
+
+
+def share_that_judges(people: int, agent: str, rho: float | None) -> float | None:
+    """Share of so many people to hold out; None where they are too few."""
+    return next((share for share in shares_that_judge(agent) if people >= people_needed(share, agent, rho)), None)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,13 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from pipeline.declaration.numbers import number
-from pipeline.facts.evaluation import LEAST_PEOPLE, MOST_PEOPLE_ROOT_RHO, Evaluated, Interval
+from pipeline.facts.evaluation import (
+    MOST_PEOPLE_ROOT_RHO,
+    Evaluated,
+    Interval,
+    people_needed,
+    share_that_judges,
+)
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Best, Status, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
@@ -18,8 +24,6 @@ from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 PLACEBO = 4.0
 # the same of the misfit of features, in the largest of twelve directions: 3 in 100 where they leave out nothing
 MISFIT = 3.0
-# default share of held-out people
-SHARE = 0.3
 # share of the interval's error probability at which a difference is called clear
 _STRICT = 0.4
 # reason to withhold a difference whose coverage was not measured
@@ -245,6 +249,7 @@ def decide(
     broken_off: float | None = None,
     untested: str = "",
     followed: bool = False,
+    agent: str = "",
 ) -> Verdict:
     """The answer and its reason.
 
@@ -257,11 +262,11 @@ def decide(
     ``broken_off``: standard errors by which released counts show that episodes break off; None where none can.
     ``untested``: of :func:`no_test`.
     ``followed``: whether the policy does what practice does, as far as released counts show.
+    ``agent``: who learned; some need more people to be judged.
     """
     if evaluated is None:
-        return Verdict(
-            answer="not_evaluated", why=_unasked(data, untested), improvement=None, needed=None, confounding=None
-        )
+        why = _unasked(data, agent, rho, untested)
+        return Verdict(answer="not_evaluated", why=why, improvement=None, needed=None, confounding=None)
     status: Status = "evaluated" if evaluated.certified(data.markov) else "modelled"
     interval, level = asdict(evaluated.improvement), evaluated.level
     improvement = Improvement.model_validate({**interval, "level": level, "status": status})
@@ -400,7 +405,7 @@ def no_test(*, pure: bool, counter: bool) -> str:
     return "a test draws Gaussian noise: it takes rho, or epsilon with delta, not epsilon alone" if pure else ""
 
 
-def _unasked(data: DeclaredTables | DeclaredPlant, untested: str) -> str:
+def _unasked(data: DeclaredTables | DeclaredPlant, agent: str, rho: float | None, untested: str) -> str:
     if isinstance(data, DeclaredPlant):
         return (
             "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
@@ -413,14 +418,15 @@ def _unasked(data: DeclaredTables | DeclaredPlant, untested: str) -> str:
             f"{unjudged}. Nor would a verdict about people come of holding some out: the declared states are bins that "
             "hide part of what was logged."
         )
-    if SHARE * data.users_public < LEAST_PEOPLE:
-        needed = number(round_up(LEAST_PEOPLE / SHARE))
+    share = share_that_judges(data.users_public, agent, rho)
+    if share is None:
+        needed = number(round_up(people_needed(None, agent, rho)))
         few = number(data.users_public)
         return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
     if untested:
         return f"{unjudged}: {untested}."
     return (
-        f"{unjudged}: hold people out with [evaluate] people = {SHARE:g} in the recipe, where reticent plan says that "
+        f"{unjudged}: hold people out with [evaluate] people = {share:g} in the recipe, where reticent plan says that "
         "a verdict can come of it."
     )
 

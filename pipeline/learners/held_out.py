@@ -22,7 +22,7 @@ from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.evaluation.coverage import inequalities, outside
 from pipeline.evaluation.intervals import moments
-from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated
+from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated, people_needed
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
 from pipeline.facts.promise import Joint
 from pipeline.facts.verdict import fixed_width
@@ -411,9 +411,10 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
     arrived = _arrived(card, terms, where)
     n = card.unit.users_public if arrived is None else arrived.users
     if (people := share * n) < LEAST_PEOPLE:
+        needed = people_needed(share, terms.agent, terms.ask().zcdp())
         raise CardError(
             f"{where} of {n:,} declared people are {int(people):,}, and fewer than {LEAST_PEOPLE} "
-            f"tell nothing; that share of {math.ceil(LEAST_PEOPLE / share):,} people would do, or none"
+            f"tell nothing; that share of {needed:,} people would do, or none"
         )
     own_code = plugin_digest(terms.agent) if is_plugin(terms.agent) else ""
     evaluation, logged = plan.evaluation(), f"{terms.where}: [evaluate] probabilities = 'logged'"

@@ -196,10 +196,6 @@ def read_stored(folder: Path) -> StoredPolicy:
         ) from None
 
 
-# at rho = 1 the noise of one rule is then 5 people
-SHARE = Fraction(1, 50)
-
-
 @dataclass(frozen=True)
 class Guarded:
     """A run behind its gate.
@@ -276,10 +272,10 @@ def guard(card: AnyCard, terms: Terms) -> Guarded:
 
     Raises CardError, RealDataError see :func:`~pipeline.learners.offline_agents.plan_run`.
     """
-    full_plan, p = plan_run(card, terms), terms.privacy
+    full_plan = plan_run(card, terms)
     # an exact gate has only the rules with tolerance 0
     rules = tuple(r for r in gated_rules(card) if card.kind == "real" or not card.tolerance[r])
-    share = SHARE if p is None or p.gate is None else fraction_of(p.gate)
+    share = terms.gate
     if not rules or not share:
         return Guarded(full_plan, None, full_plan, terms)
     layout, ask = GateLayout(card.name, card.kind, rules), terms.ask()

@@ -46,6 +46,7 @@ from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, l
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import OneStep, Terms, check_gaussian
 from pipeline.ledger.chain import Body
+from pipeline.logs.rules import gated_rules
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.logs.target_sums import sum_targets
@@ -410,14 +411,19 @@ class OneStepRun:
         evaluation = OneStepEvaluation(self.plan, self.terms.judging(card), settings_of(self.plan, self.terms))
         if evaluation.signal < LEAST and self.plan.rho is not None:
             share, declared, rho = float(evaluation.share), card.unit.users_public, float(self.plan.rho)
+            # what is asked for pays the gate too
+            gated = card.kind == "real" and not self.terms.taken and gated_rules(card)
+            left = 1 - float(self.terms.gate) if gated else 1.0
             # a rho above 1 brings no run inside of what was measured
-            people = LEAST / (share * math.sqrt(min(rho, 1.0)))
-            budget = ", or ask for a larger rho, up to 1" if share * declared > LEAST else ""
+            needed = LEAST / math.sqrt(min(left * rho, 1.0))
+            budget = ", or ask for a larger rho, up to 1" if share * declared * math.sqrt(left) > LEAST else ""
+            larger = math.ceil(100 * needed / declared) / 100
+            judges = f", hold out {larger:g} of them" if larger <= self.terms.reserve else ""
             raise CardError(
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g} of "
                 f"{declared:,} declared people, times the root of rho, is {evaluation.signal:,.0f}: below "
-                f"{LEAST:,.0f} nothing is measured beside the noise; take it out, or have {_up(people):,} people"
-                f"{budget}"
+                f"{LEAST:,.0f} nothing is measured beside the noise; take it out{judges}, "
+                f"or have {_up(needed / share):,} people{budget}"
             )
         return evaluation
 

@@ -20,7 +20,7 @@ from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.declaration.lineage import Nightly
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
-from pipeline.facts.evaluation import MOST_PEOPLE_ROOT_RHO
+from pipeline.facts.evaluation import GATE, MOST_PEOPLE_ROOT_RHO
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.budget import check_delta, fraction_of
 from pipeline.privacy.noise import FastOsNoise, NoiseSource, OsNoise
@@ -279,6 +279,12 @@ class Terms:
         counter = None if self.nightly is None else self.nightly.factorisation
         budget = Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
         return budget.less(self.taken) if self.taken else budget
+
+    @property
+    def gate(self) -> Fraction:
+        """Share of the budget that a gate takes, where there is one."""
+        p = self.privacy
+        return GATE if p is None or p.gate is None else fraction_of(p.gate)
 
     @property
     def drift(self) -> Fraction:

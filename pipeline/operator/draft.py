@@ -774,6 +774,14 @@ def _no_label(role: str, name: str) -> CardError:
     )
 
 
+def _orders_nothing(columns: Mapping[str, Column], role: Mapping[str, str], read: Read) -> bool:
+    """Whether a guessed order lacks cells, and each person has one row: who has no discharge would be dropped."""
+    if (order := columns.get(role.get("order", ""))) is None or order.name in read.optional:
+        return False
+    people = columns[role["user"]].cells.drop_nulls()
+    return order.missing > 0 and people.is_unique().all()
+
+
 def _once(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """Drop rows that repeat another one word for word."""
     distinct = frame.unique([name for name in frame.columns if name != PART], keep="first", maintain_order=True)
@@ -806,11 +814,11 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
     alone = answers.roles.get("order") == "none" and "none" not in read.frame.columns
     answered = {role: name for role, name in answers.roles.items() if role != "order" or not alone}
     answered |= {"state": parts[0]} if parts else {}
-    role, guessed = looking.find_roles(
-        look_at(read.frame, answers, answered.get("reward")).columns, answered, users, parts
-    )
-    if alone:
+    columns = look_at(read.frame, answers, answered.get("reward")).columns
+    role, guessed = looking.find_roles(columns, answered, users, parts)
+    if alone or ("order" not in answered and _orders_nothing(columns, role, read)):
         role.pop("order", None)
+        guessed = [g for g in guessed if g != "order"]
     frame = _once(read.frame, notes) if "order" in role else read.frame
     look = look_at(frame, answers, role.get("reward"))
     columns = look.columns
@@ -850,6 +858,18 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         notes.append(
             f"{unnamed:,} rows ({unnamed / len(frame):.1%}) name no person in {people.name!r}: they are set aside"
         )
+    if "order" in role and role["order"] not in read.optional:
+        unread = rows.filter(~pl.col("order").is_finite().fill_null(value=False))["user"].n_unique()
+        if unread == rows["user"].n_unique():
+            raise CardError(
+                f"draft: {role['order']!r} holds no numbers and no dates such as 2026-01-31; say how they are written "
+                "with --dates, write them so, or name another column with --order"
+            )
+        if unread:
+            notes.append(
+                f"{unread:,} people have rows whose {role['order']!r} is empty or cannot be read: their episodes are "
+                "dropped (unparsable); if it is empty for what came of them, those who are left mislead"
+            )
     if rows["user"].n_unique() < FEWEST:
         raise CardError(
             f"draft: {people.name!r} names fewer than {FEWEST} people: what they have in common would tell of each of "

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
+from pipeline.declaration.domain import OTHER
 from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.decode import number_of, order_of, read_flag
 from pipeline.logs.rules import BY_NAME, DROPS, NAMELESS, gated_rules
@@ -182,8 +183,10 @@ def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Dum
     differences: list[Dump] = []
     names = {"state": card.domain.state_labels, "action": card.domain.action_labels}
     for role, labels in _declared(card).items():
+        # as in the rows that were kept, a cell without a label is OTHER where that is declared
+        other = names[role].index(OTHER) if OTHER in names[role] else None
         index = pl.col(role).replace_strict(labels, default=None, return_dtype=pl.Int32)
-        lost_counts = _counts(gone.select(index).drop_nulls(), role)
+        lost_counts = _counts(gone.select(pl.coalesce(index, pl.lit(other, pl.Int32))).drop_nulls(), role)
         if lost_counts["len"].sum() < _ENOUGH or not snapshot.rows:
             continue
         kept_counts = _counts(pl.concat([pl.scan_parquet(part).select(role) for part in snapshot.part_files]), role)

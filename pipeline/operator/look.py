@@ -272,6 +272,9 @@ _WORTH = {
     "l": 1.0,
 }
 
+# most missing cells of a column that orders rows, if another has fewer
+_SELDOM = 0.01
+
 
 @dataclass(frozen=True)
 class Column:
@@ -519,6 +522,8 @@ def find_roles(
         for role in ROLES:
             used = {*roles.values(), *users, *parts}
             fit = [c for c in columns.values() if c.name not in used and _fits(role, c)]
+            # a date that some rows lack came of them; one that all have orders them
+            fit = [c for c in fit if c.missing <= _SELDOM] or fit if role == "order" else fit
             if role not in roles and (name := best(role, fit)) is not None:
                 if best is _by_content:
                     guessed.append(role)

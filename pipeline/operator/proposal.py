@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import tomllib
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 
 from pipeline.declaration.card import Card
 from pipeline.declaration.toml import CardError, explain
-from pipeline.facts.evaluation import LEAST_PEOPLE
+from pipeline.facts.evaluation import people_needed, share_that_judges
 from pipeline.files import whole_file, write_file
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import signal_to_noise
@@ -64,27 +63,26 @@ class Draft:
     def recipe(self) -> str:
         """Text of a recipe for the card, which holds people out if there are enough for an evaluation."""
         values = {entry.key: entry.value for entry in self.keys}
-        judges = [
-            "",
-            "[evaluate]",
-            "people = 0.3  # three in ten people do not choose the policy: they test it, at no cost",
-        ]
-        if 0.3 * int(values["unit.users_public"]) < LEAST_PEOPLE:
+        agent, why = "dp-apvi", "pessimistic planning on private counts"
+        if values["domain.horizon"] == "1":
+            agent, why = "dp-one-step", "of one step; no interval of dp-apvi was ever measured there"
+        if self._drowns():
+            agent, why = "dp-one-step", "for this many states and actions noise would drown counts of successors"
+        share = share_that_judges(int(values["unit.users_public"]), agent, _RHO)
+        least = people_needed(None, agent, _RHO)
+        judges = ["", f"# no [evaluate]: at this rho it takes {least:,} people to hold some out"]
+        if share is not None:
             judges = [
                 "",
-                f"# no [evaluate] people = 0.3: it takes {math.ceil(LEAST_PEOPLE / 0.3):,} people to hold some out",
+                "[evaluate]",
+                f"people = {share}  # this share does not choose the policy: it tests it, at no cost",
             ]
-        agent = 'agent = "dp-apvi"  # pessimistic planning on private counts'
-        if values["domain.horizon"] == "1":
-            agent = 'agent = "dp-one-step"  # of one step; no interval of dp-apvi was ever measured there'
-        if self._drowns():
-            agent = 'agent = "dp-one-step"  # for this many states and actions noise would drown counts of successors'
         lines = [
             "# For the card that `reticent draft` proposed: `reticent plan` says what it costs, and reads no row.",
             "[recipe]",
             f"name = {values['name']}",
             f"card = {quoted(CARD)}",
-            agent,
+            f'agent = "{agent}"  # {why}',
             "",
             "[privacy]",
             f"rho = {_RHO}  # of what [budget] has for the life of this data",

@@ -18,20 +18,11 @@ from itertools import accumulate
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated
+from pipeline.facts.evaluation import Evaluated, people_needed, share_that_judges
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, Gains, PolicyView, Truth, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import (
-    NOT_MEASURED_HERE,
-    SHARE,
-    Improvement,
-    Verdict,
-    decide,
-    ends_near,
-    no_test,
-    round_up,
-)
+from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, decide, ends_near, no_test, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.figures.charts import DASHES, PALETTE, draw_chart
 from reports.page import (
@@ -701,7 +692,8 @@ def next_card(report: Report, verdict: Verdict) -> AnswerCard:
 def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
     run, data, needed = clean(report.run), report.dataset, verdict.needed
     keep, until = "Keep current practice", "Until then keep current practice."
-    least = round_up(LEAST_PEOPLE / SHARE)
+    terms = report.agent, report.guarantee.rho
+    share, least = share_that_judges(data.users_public, *terms), round_up(people_needed(None, *terms))
     match verdict.answer:
         case "better" if verdict.conditional:
             return (
@@ -729,7 +721,9 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "not_told_apart":
             return keep, "No number of people and no budget can be named at which a measured interval would settle it."
         case "nothing_changes":
-            return keep, "More people or more budget may let the policy say more, where practice varies."
+            least = policy_sections.least_usual(report)
+            varies = f"takes an action in at least {least} of a state's rows" if least else "varies"
+            return keep, f"More people or more budget may let the policy say more, where practice {varies}."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:
             return keep, found.outside, "Or try it in a trial."
         case "withheld":
@@ -738,12 +732,12 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return keep, "Do not use the estimate.", mend if confounded else "Or try it in a trial."
         case "not_evaluated" if isinstance(data, DeclaredPlant):
             return "Try it in a trial", "No test of a controller on held-out people is at hand."
-        case "not_evaluated" if data.users_public < least:
+        case "not_evaluated" if share is None:
             return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
         case "not_evaluated" if untested := no_test(pure=report.guarantee.pure, counter=report.counter is not None):
             return "Hold people out", f"{untested[0].upper()}{untested[1:]}. Ask reticent plan, which is free.", until
         case "not_evaluated":
-            command = f"Write [evaluate] people = {SHARE:g} into the recipe, and ask reticent plan, which is free, "
+            command = f"Write [evaluate] people = {share:g} into the recipe, and ask reticent plan, which is free, "
             command += "whether a verdict can come of it. If so, run again; it is charged again."
             return "Hold people out", command, until
 

@@ -404,16 +404,27 @@ _LINEAR = (
 _PLAYED = "Evidence: the share of users who come there and get this action, in the known world."
 
 
+def least_usual(report: Report) -> str | None:
+    """Least share of a state's rows that an action must have to be recommended; None of agents that ask for counts."""
+    constants = report.constants
+    if not isinstance(constants, TabularConstants) or constants.policy.preset != "one step":
+        return None
+    return percent(constants.threshold, 2)
+
+
 def policy_section(report: Report, constants: TabularConstants | None, view: Decisions) -> Section:
     """The policy as a picture of its steps; as a table where it is the same at every step."""
     words: list[str] = []
     if view.abstains.any() and constants is not None:
         linear = report.features is not None
         measure, worth = ("evidence", "the planner's own choice") if linear else ("released count", "anything")
-        words.append(
-            f"Where evidence is thin it recommends no change. An action counts as seen in a state where its {measure} "
-            f"is above {number(constants.threshold)}; where none is, the interval allows for {worth}."
+        seen = (
+            f"An action counts as seen in a state where its {measure} is above {number(constants.threshold)}; where "
+            f"none is, the interval allows for {worth}."
         )
+        if (least := least_usual(report)) is not None:
+            seen = f"An action is recommended only where practice takes it in at least {least} of a state's rows."
+        words.append(f"Where evidence is thin it recommends no change. {seen}")
     if view.tie.any():
         words.append(
             f"In {percent(report.policy.tie_share, 2)} of the cases another action looks equally good: marked “=”."

@@ -239,7 +239,11 @@ def constants_section(report: Report, constants: learnt.TabularConstants) -> Sec
             (constants.penalty, "Penalty", "paper"),
             (constants.failure_probability, "Failure probability", "ours"),
             (constants.slack, "Slack of the consistency step", programme),
-            (constants.threshold, f"{measure} above which an action counts as seen", "ours"),
+            (
+                None if policy_sections.least_usual(report) else constants.threshold,
+                f"{measure} above which an action counts as seen",
+                "ours",
+            ),
             (constants.seed_of_ties, "Seed that breaks ties", "ours"),
         )
         if x is not None

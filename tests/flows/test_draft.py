@@ -608,6 +608,94 @@ def test_of_one_step_the_drafted_agent_is_one_that_can_get_a_verdict(tmp_path):
     assert told.exit_code == 0 and "verdict: none" not in told.output, told.output
 
 
+@pytest.mark.parametrize(("people", "share"), [(4_200, None), (4_300, 0.5), (7_150, 0.3)])
+def test_a_drafted_recipe_of_one_step_is_not_refused(tmp_path, people, share):
+    """Three in ten of fewer than 7,143 people are too few at its budget, half of fewer than 4,286."""
+    lines = [f"p{i},{'ab'[i % 2]},{'xyz'[i % 3]},{i % 5 % 2}" for i in range(people)]
+    (tmp_path / "one.csv").write_text("\n".join(["patient,mood,drug,cured", *lines]) + "\n")
+    assert invoke("draft", tmp_path / "one.csv", "--to", tmp_path).exit_code == 0
+    recipe = tmp_path / "recipe.toml"
+    assert tomllib.loads(recipe.read_text()).get("evaluate", {}).get("people") == share
+    assert ("it takes 4,286 people" in recipe.read_text()) == (share is None)
+    assert invoke("register", tmp_path / "card.toml").exit_code == 0
+    assert invoke("plan", recipe, "--no-quality").exit_code == 0
+
+
+def test_the_number_of_people_that_a_refusal_names_is_not_refused(tmp_path):
+    card, recipe = tmp_path / "card.toml", tmp_path / "recipe.toml"
+    lines = [f"p{i},{'ab'[i % 2]},{'xyz'[i % 3]},{i % 5 % 2}" for i in range(5_000)]
+    (tmp_path / "one.csv").write_text("\n".join(["patient,mood,drug,cured", *lines]) + "\n")
+    assert invoke("draft", tmp_path / "one.csv", "--to", tmp_path).exit_code == 0
+    recipe.write_text(recipe.read_text().replace("people = 0.5", "people = 0.3"))
+    assert invoke("register", card).exit_code == 0
+    refused = invoke("plan", recipe, "--no-quality")
+    # the gate takes its part: 7,100 would be refused again
+    assert "hold out 0.43 of them, or have 7,200 people" in str(refused.exception)
+    for told, old, new in (
+        (recipe, "people = 0.3", "people = 0.43"),
+        (card, "users_public = 5000", "users_public = 7200"),
+    ):
+        written = told.read_text()
+        told.write_text(written.replace(old, new))
+        assert invoke("register", card, "--amend").exit_code == 0
+        assert invoke("plan", recipe, "--no-quality").exit_code == 0
+        told.write_text(written)
+
+
+def outcome_dates(i: int) -> tuple[str, str]:
+    """The day of admission, and of discharge: who died has none."""
+    day = date(2026, 1, 1) + timedelta(days=i % 50)
+    return str(day), "" if i % 12 == 0 else str(day + timedelta(days=5))
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+def test_a_date_that_only_some_outcomes_have_orders_nothing(tmp_path, admitted):
+    """One in twelve died and has no discharge: with it as the order of rows, the dead were dropped."""
+    rows = [(f"p{i}", "ab"[i % 2], "xyz"[i % 3], *outcome_dates(i), int(i % 12 > 0)) for i in range(600)]
+    frame = pl.DataFrame(
+        rows, orient="row", schema=["patient", "mood", "drug", "admitted", "discharge_date", "survived"]
+    )
+    draft = reticent.draft(frame if admitted else frame.drop("admitted"))
+    assert tomllib.loads(draft.toml)["source"].get("order_by") == ("admitted" if admitted else None)
+    (tmp_path / "card.toml").write_text(draft.toml)
+    store = reticent.Store(tmp_path / "store")
+    store.register(tmp_path / "card.toml")
+    assert store.ingest(tmp_path / "card.toml", frame)["quarantined"] == {}
+    # who asks for it hears of the dead
+    assert any(
+        "50 people have rows whose 'discharge_date' is empty" in n
+        for n in reticent.draft(frame, order="discharge_date").notes
+    )
+
+
+def test_an_order_that_cannot_be_read_is_refused():
+    frame = visits(month=lambda i, h: f"2026-0{h + 1}").drop("on")
+    with pytest.raises(reticent.CardError, match="'month' holds no numbers and no dates such as 2026-01-31"):
+        reticent.draft(frame, order="month")
+
+
+def test_a_page_says_that_an_action_must_be_usual_to_be_recommended(tmp_path, monkeypatch):
+    """Twenty actions alike, of which one is far better: each is in a twentieth of the rows, and none can be advised."""
+    draw = random.Random(DRAW)
+    rows = [(f"p{i}", draw.choice("ab"), f"item{draw.randrange(20)}") for i in range(7_200)]
+    lines = [
+        f"{who},{mood},{item},{int(draw.random() < (0.9 if item == 'item7' else 0.1))}" for who, mood, item in rows
+    ]
+    (tmp_path / "clicks.csv").write_text("\n".join(["person,mood,item,click", *lines]) + "\n")
+    reticent.draft(tmp_path / "clicks.csv", action="item").save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for verb, file in (("register", "card.toml"), ("ingest", "card.toml"), ("run", "recipe.toml")):
+        done = invoke("--home", tmp_path / "home", verb, file)
+        assert done.exit_code == 0, done.output
+    assert "nothing changes" in done.output
+    [page] = (tmp_path / "home").rglob("report.md")
+    words = " ".join(page.read_text().split())
+    assert "recommended only where practice takes it in at least 10 % of a state's rows" in words
+    assert "may let the policy say more, where practice takes an action in at least 10 % of a state's rows" in words
+    assert "by actions that practice takes in at least 10 % of a state's rows, would gain at most" in words
+    assert "counts as seen" not in words
+
+
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
     frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
     draft = reticent.draft(frame, order="on", reward="spent")

@@ -81,6 +81,15 @@ def test_people_lost_at_random_are_like_those_kept(tmp_path):
     assert r["people_lost"] > 200 and r["differences"] and not any(d["speaks"] for d in r["differences"])
 
 
+def test_a_label_that_is_missing_alike_among_lost_and_kept_is_no_difference(tmp_path):
+    """A third of all lack a group; it was OTHER among those kept, and nothing among those lost."""
+    lines = [f"p{i},{('a', 'b', '')[i % 3]},{'xy'[i % 2]},{'' if i % 5 == 0 else i % 7 % 2}" for i in range(3_000)]
+    (tmp_path / "log.csv").write_text("\n".join(["user,group,offer,paid", *lines]) + "\n")
+    reticent.draft(tmp_path / "log.csv", action="offer").save(tmp_path)
+    differences = reticent.Store(tmp_path / "home").ingest(tmp_path / "card.toml")["report"]["differences"]
+    assert {d["column"] for d in differences} == {"group", "offer"} and not any(d["speaks"] for d in differences)
+
+
 def test_losing_many_people_is_said_loudly_and_the_page_lies_in_the_store(torn, tmp_path):
     done = call(tmp_path / "home", "ingest", torn)
     assert done.exit_code == 0 and "warning: 42 people (10.5%) have no row left" in done.stderr

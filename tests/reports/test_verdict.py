@@ -418,6 +418,7 @@ def test_too_few_people_are_told_how_many_would_do() -> None:
     few = many.model_copy(update={"users_public": 93})
     why = decided(None, few, 1.0).why
     assert "93 people are too few to hold any out: that takes at least 1,700" in why and "[evaluate]" not in why
+    assert "takes at least 4,300" in decided(None, few, 0.5, agent="dp-one-step").why
 
 
 def test_the_first_screen_says_what_is_counted() -> None:
