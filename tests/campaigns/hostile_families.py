@@ -282,7 +282,8 @@ class Twist:
     # places behind one declared state, and how long a person stays in the same kind of place
     fine: Range = (1, 1)
     stays: Range = (0.4, 0.95)
-    # practice: soft, greedy (of any preference), optimal (ties alone), nearly_optimal, harm_elsewhere
+    # practice: soft, greedy (of any preference), seldom (the same, each other action in as few rows), optimal (ties
+    # alone), nearly_optimal, harm_elsewhere
     practice: str = "soft"
     spread: Range = (0.2, 1.2)
     by_step: float = 0.25
@@ -492,6 +493,9 @@ def _practice(
     if twist.practice == "greedy":
         rare = np.exp(g.uniform(*np.log((0.005, 0.05))))
         return (1 - rare) * np.eye(A)[logits.argmax(-1)] + rare / A
+    if twist.practice == "seldom":
+        rare = np.exp(g.uniform(*np.log((0.001, 0.01))))
+        return (1 - rare * A) * np.eye(A)[logits.argmax(-1)] + rare
     return _softmax(np.where(missing.repeat(fine, 0), -np.inf, logits))
 
 
@@ -561,7 +565,7 @@ MORE: dict[str, Twist] = {
     "aliased_new": Twist(fine=(2, 5), stays=(0, 0.3), alike=0.5, effect=(0.01, 0.3), states=(2, 40)),
 }
 
-# written later, of logs that no trait makes misleading; of all but the third an operator's word was true as it stood
+# written later, of logs that no trait makes misleading
 _ONE: dict[str, Any] = {"horizon": (1, 1), "states": (2, 100), "effect": (0.01, 0.2)}
 PLAIN: dict[str, Twist] = {
     "rule_changed": Twist(**{**_TRAIT, **_ONE}, **_REWARD, by_arrival=True, recorded=1.0),
@@ -569,6 +573,7 @@ PLAIN: dict[str, Twist] = {
     "returning": Twist(**_ONE, alike=0.5, episodes=(4, 10), returning=True, recorded=0.5),
     "returning_capped": Twist(**_ONE, alike=0.5, episodes=(4, 10), returning=True, capped=True, recorded=0.5),
     "leaving": Twist(alike=0.5, leaving=(0.003, 0.1)),
+    "seldom": Twist(practice="seldom", alike=0.5, effect=(0.01, 0.1), actions=(3, 60), states=(2, 10)),
     "leaving_after": Twist(alike=0.5, leaving=(0.003, 0.05), leaving_differs=(2, 20)),
 }
 
