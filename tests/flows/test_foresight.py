@@ -38,7 +38,7 @@ def recipe(folder: Path, name: str, agent: str = "dp-apvi", more: str = "[privac
     return str(path)
 
 
-def test_the_band_repeats_itself_is_kept_and_orders_its_ends(tmp_path):
+def test_the_band_repeats_itself_is_kept_and_orders_its_ends(tmp_path, few):
     asked = recipe(tmp_path, "one")
     first = foresee_job(asked, home_at(tmp_path / "a"))
     again, elsewhere = foresee_job(asked, home_at(tmp_path / "a")), foresee_job(asked, home_at(tmp_path / "b"))
