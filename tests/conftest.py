@@ -44,6 +44,8 @@ _LONG = ("flows", "goldens", "logs", "transaction")
 
 def pytest_configure(config: pytest.Config) -> None:
     guard(config)
+    # a suite holds on to nearly all that it imports and collects
+    gc.disable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -77,6 +79,8 @@ def pytest_collection_finish() -> None:
     """What collection made stays: looking for garbage among it takes half a second a time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
