@@ -115,6 +115,15 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     settle(monkeypatch)
 
 
+@pytest.fixture(scope="module")
+def unread() -> Iterator[None]:
+    """Pages of runs are a quarter of the time of a run, and nobody reads them here: they stay empty."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("run", "proof", "playing"):
+            patch.setattr(f"flows.jobs.{module}.drawn_pages", lambda *_: ("", ""))
+        yield
+
+
 @pytest.fixture
 def make_card(tmp_path: Path) -> Callable[..., Card]:
     """Build a checked card from ``card_dict`` changes; its folder is the test's."""
