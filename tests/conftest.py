@@ -44,6 +44,8 @@ _LONG = ("flows", "goldens", "logs", "transaction")
 
 def pytest_configure(config: pytest.Config) -> None:
     guard(config)
+    # a suite holds on to nearly all that it imports and collects
+    gc.disable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -77,6 +79,8 @@ def pytest_collection_finish() -> None:
     """What collection made stays: looking for garbage among it takes half a second a time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -109,6 +113,15 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance is the same in every run: see :mod:`tests.settled`."""
     settle(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def unread() -> Iterator[None]:
+    """Pages of runs are a quarter of the time of a run, and nobody reads them here: they stay empty."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("run", "proof", "playing"):
+            patch.setattr(f"flows.jobs.{module}.drawn_pages", lambda *_: ("", ""))
+        yield
 
 
 @pytest.fixture

@@ -51,9 +51,10 @@ def closure_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
         if name in visited:
             continue
         visited.add(name)
-        if (path := _file_of(name, root)) is None:
+        own = root == _ROOT and name.partition(".")[0] == _PACKAGE
+        if (found := (_read_once if own else _read)(name, root)) is None:
             continue
-        skeletons[name], imported = _skeleton(path.read_bytes())
+        skeletons[name], imported = found
         waiting += _inside(imported, (_PACKAGE,))
         waiting += [name.rpartition(".")[0]] if "." in name else []
     lines = [f"{name} {digest}" for name, digest in sorted(skeletons.items())]
@@ -83,6 +84,15 @@ def _file_of(name: str, root: Path) -> Path | None:
     # by strings: paths of a thousand names took twice as long as their files
     base = os.path.join(root, *name.split("."))  # noqa: PTH118
     return next((Path(p) for p in (f"{base}.py", f"{base}/__init__.py") if os.path.isfile(p)), None)  # noqa: PTH113
+
+
+def _read(name: str, root: Path) -> tuple[str, tuple[str, ...]] | None:
+    """The skeleton of a module; None where :func:`_file_of` finds no file."""
+    return None if (path := _file_of(name, root)) is None else _skeleton(path.read_bytes())
+
+
+# our own code stays what this process has loaded
+_read_once = cache(_read)
 
 
 @cache

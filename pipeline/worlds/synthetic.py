@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.pessimism import reward_estimate, start_distribution, transition_estimate
-from pipeline.arrays import Array
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
 from pipeline.declaration.declared_features import StateFeatures
 from pipeline.declaration.domain import OTHER
@@ -202,13 +202,21 @@ def _with_total(values: dict[str, Any], world: World, horizon: int) -> dict[str,
 def most_paid(world: World, horizon: int) -> float:
     """Largest sum of rewards of one episode, over everything that can happen."""
     to_go = np.zeros(len(world.start))
-    transition, visit = (
-        np.broadcast_to(x, (horizon, *x.shape[-k:])) for x, k in ((world.transition, 3), (world.visit_reward, 2))
-    )
+    visit = np.broadcast_to(world.visit_reward, (horizon, *world.shape))
+    # of a large world few moves are possible: only these are looked at, and found once where all steps are alike
+    alike = world.transition.ndim == 3
+    possible = _possible_moves(world.transition) if alike else None
     for h in reversed(range(horizon)):
-        after = np.where(transition[h] > 0, world.entry_reward + to_go, -np.inf).max(-1)
+        onto, first = possible or _possible_moves(world.transition[h])
+        after = np.maximum.reduceat((world.entry_reward + to_go)[onto], first).reshape(world.shape)
         to_go = np.where(world.terminal, 0.0, (visit[h] + after).max(-1))
     return float(to_go[world.start > 0].max())
+
+
+def _possible_moves(transition: Array) -> tuple[Integers, Integers]:
+    """The states that each state and action of ``(S, A, S)`` may lead to, and where each one's begin."""
+    possible = transition.reshape(-1, transition.shape[-1]) > 0
+    return possible.nonzero()[1], np.append(0, possible.sum(-1).cumsum()[:-1])
 
 
 # first words of a card that this program wrote, and may therefore write again

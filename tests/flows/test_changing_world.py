@@ -21,6 +21,8 @@ from tests.flows.test_played_runs import call
 from tests.flows.verb import invoke
 from tests.jobs import home_at, ledger_of
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 class KilledError(BaseException):
     """The process is gone: nobody catches it."""

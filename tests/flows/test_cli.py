@@ -98,12 +98,12 @@ def test_over_budget_is_exit_four_and_json_says_why(tmp_path, shop):
 
 def test_a_wrong_command_is_exit_two(tmp_path):
     assert reticent("dance", cwd=tmp_path).returncode == 2
-    assert reticent("run", cwd=tmp_path).returncode == 2
+    assert verb.reticent("run", cwd=tmp_path).returncode == 2
 
 
 def test_home_and_shelf_can_be_named_by_environment(tmp_path, shop):
     home = tmp_path / "elsewhere"
-    r = reticent("ingest", "shop", cwd=tmp_path, RETICENT_HOME=str(home), RETICENT_SHELF=str(tmp_path))
+    r = verb.reticent("ingest", "shop", cwd=tmp_path, RETICENT_HOME=str(home), RETICENT_SHELF=str(tmp_path))
     assert r.returncode == 0, r.stderr
     assert (home / "store" / "shop").is_dir() and not (tmp_path / ".reticent").exists()
 

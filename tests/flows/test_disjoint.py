@@ -17,6 +17,8 @@ from tests.learners.linear_shop import RECIPE as LINEAR
 from tests.learners.linear_shop import lay_out_linear
 from tests.ledger.disjoint import disjoint
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 @pytest.fixture
 def ward(tmp_path):

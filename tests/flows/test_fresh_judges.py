@@ -11,6 +11,8 @@ from tests.flows.shop import CARD, RECIPE, rows
 from tests.flows.verb import answer, invoke
 from tests.jobs import ledger_in
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 PEOPLE = 3000
 HELD = "[evaluate]\npeople = {share}\n"
 

@@ -19,6 +19,8 @@ from tests.flows.gated import Nights, Shop, typo
 from tests.flows.shop import rows
 from tests.jobs import plan_job, proof_of, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 @pytest.mark.parametrize("nightly", [True, False])
 def test_a_scheduler_that_goes_on_for_ever_pays_for_one_answer(tmp_path, monkeypatch, nightly):

@@ -20,6 +20,8 @@ from tests.flows.service import prefect_server
 from tests.flows.test_played_runs import call
 from tests.flows.test_recorded import reticent
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 FIRST = date(2026, 1, 1)
 STATES, HORIZON = 5, 10
 # variances are whole numbers, so that a little of the budget is left

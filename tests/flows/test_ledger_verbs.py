@@ -14,6 +14,8 @@ from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 from tests.jobs import home_at, ingest_job, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 __all__ = ["made", "office"]
 
 

@@ -22,6 +22,8 @@ from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.jobs import check_night, home_at, ledger_of, page_of
 from tests.learners.lq_shop import lay_out_plant
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 @pytest.fixture
 def home(tmp_path):

@@ -21,6 +21,8 @@ from reticent import CardError, Store, load_card, load_recipe, run
 from tests.flows.observed import cartpole, lay_out, write_log
 from tests.jobs import home_at, ingest_job, plan_job, proof_of, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 # one number decides who is treated and how they fare, both around one value; what is done changes nothing
 PEAK = """
 schema_version = 2

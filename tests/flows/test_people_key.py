@@ -15,6 +15,8 @@ from tests.goldens.adapter import reticent
 from tests.goldens.places import SECOND, copied
 from tests.jobs import home_at, ingest_job, ledger_in, register_job, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 JUDGED = "[privacy]\nrho = 1.0\n[evaluate]\npeople = 0.3\n"
 
 

@@ -183,7 +183,7 @@ def swum(tmp_path_factory):
 def test_a_world_is_the_released_model_of_a_run(swum, tmp_path):
     home, learnt = swum
     world = f'name = "release:{learnt["run"]}"'
-    result = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world))
+    result = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, episodes=30))
     report = facts_of(Path(result["folder"]))
     first = json.loads(Path(learnt["report"]).with_name("report.json").read_text())
     assert report.dataset.live_states[: len(first["dataset"]["live_states"])] == first["dataset"]["live_states"]

@@ -13,6 +13,8 @@ from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
 from tests.jobs import home_at, ledger_of, nightly_job, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):

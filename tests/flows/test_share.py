@@ -25,6 +25,8 @@ from tests.flows.shop import lay_out
 from tests.flows.verb import answer, invoke
 from tests.learners.lq_shop import lay_out_plant
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 PLAY = "[play]\nshare = 0.3\n"
 PEOPLE = [f"c{i}" for i in range(4000)]
 

@@ -17,6 +17,8 @@ from reticent import CardError
 from tests.flows.shop import lay_out, rows
 from tests.jobs import home_at, ingest_job, ledger_of, purge_job, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

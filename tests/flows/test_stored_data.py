@@ -13,6 +13,8 @@ from tests.flows.nights import Shop, customers
 from tests.flows.verb import invoke, reticent
 from tests.jobs import ledger_in, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 @pytest.fixture
 def people(tmp_path, opened):

@@ -23,6 +23,8 @@ from tests.flows.verb import invoke
 from tests.jobs import home_at, ingest_job, ledger_in, register_job
 from tests.ledger.disjoint import disjoint
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 HONEST = contribution_bounding._known_before
 COLUMNS = {"customer": int, "visit": int, "t": int, "mood": str, "offer": str, "sale": int, "left": bool}
 Spell = Callable[[str], str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,22 @@ ledger = "ledger.db"
 JUDGED = "[evaluate]\npeople = 0.5\n"
 
 
+_NAMES = (("ill", "well"), ("strong", "mild"))
+
+
 def visits(visit: int, who: Any, ill: Any, strong: Any, good: Any, **more: Any) -> pl.DataFrame:
     """Rows of one visit."""
-    named = {"state": np.where(ill, "ill", "well"), "done": np.where(strong, "strong", "mild")}
-    return pl.DataFrame({"who": who, "stay": who, "visit": np.full(len(who), visit), "good": good * 1.0} | named | more)
+    cells = {
+        "who": who,
+        "stay": who,
+        "visit": np.full(len(who), visit),
+        "good": good * 1.0,
+        "ill": ill,
+        "strong": strong,
+    }
+    log = pl.DataFrame(cells).with_columns(pl.col("ill", "strong").cast(pl.Boolean))
+    state, done = (pl.when(name).then(pl.lit(name)).otherwise(pl.lit(other)) for name, other in _NAMES)
+    return log.select("who", "stay", "visit", "good", state.alias("state"), done.alias("done")).with_columns(**more)
 
 
 def page_of(
@@ -182,6 +195,7 @@ def test_a_difference_that_no_episode_can_pay_is_withheld(tmp_path: Path, agent:
     assert verdict.why.startswith("An episode pays 0 to 1 and current practice is worth 0.97")
 
 
+@cache
 def leavers(lost: float, after_strong: float, strong_pays: float) -> pl.DataFrame:
     """Eight visits, the strong drug rare; who leaves has no more rows.  The visit before says where it led."""
     g, who = np.random.default_rng(7), np.arange(PEOPLE)
@@ -189,7 +203,7 @@ def leavers(lost: float, after_strong: float, strong_pays: float) -> pl.DataFram
     for h in range(8):
         strong, then = g.random(PEOPLE) < 0.1, g.random(PEOPLE) < 0.5
         good = g.random(PEOPLE) < 0.3 - 0.1 * ill + strong_pays * strong
-        led = np.where(then, "ill", "well")
+        led = pl.when(pl.Series(then)).then(pl.lit("ill")).otherwise(pl.lit("well"))
         log.append(visits(h, who, ill, strong, good, led=led).filter(pl.Series(stay)))
         stay &= g.random(PEOPLE) >= np.where(strong, after_strong, lost)
         ill = then

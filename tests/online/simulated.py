@@ -14,12 +14,9 @@ RIVER = {"name": "riverswim_homogeneous", "states": 3}
 
 
 @pytest.fixture
-def simulate(tmp_path, monkeypatch):
+def simulate(tmp_path, unread):
     """Of an agent, a world, and what else a recipe says; ``run`` is opened, ``agents`` what is reported of each."""
     made = iter(range(100))
-    # pages are half of the time, and nobody reads them here
-    for module in ("run", "playing"):
-        monkeypatch.setattr(f"flows.jobs.{module}.drawn_pages", lambda *_: ("", ""))
 
     def played(agent: str, world: Any = RIVER, *, epsilon=None, calibration="tight", beside=(), **more: Any):
         runs = {key: more.pop(key, usual) for key, usual in (("episodes", 2000), ("runs", 1), ("seed", 0))}

@@ -25,7 +25,7 @@ def test_a_step_that_is_sent_is_all_coordinates_and_controls(simulate, agent):
 
 
 def test_controls_lose_what_their_gains_cost(simulate):
-    said = simulate("fixed-gain", PLANT, episodes=200, runs=20, beside=["zero", "certainty-equivalence"])
+    said = simulate("fixed-gain", PLANT, episodes=200, runs=6, beside=["zero", "certainty-equivalence"])
     idle = said["agents"]["zero"]
     assert lost(said, "zero") == lost(said, "certainty-equivalence")
     assert lost(said, "zero") == pytest.approx(200 * idle["suboptimality"]["mean"])
