@@ -46,6 +46,11 @@ API = "PREFECT_API_URL"
 SECRET = "PREFECT_API_AUTH_STRING"
 ACCESS = "access.env"
 """File of the server's folder: address and secret, as environment variables of a user of the server."""
+# the server's program is not imported: Prefect would read its settings before the server has an address, and start
+# a second server, without a secret
+_PROGRAM = str(Path(__file__).with_name("deployments.py"))
+# seconds in which a server ends that was asked to
+_GRACE = 20
 
 
 def serve_deployments(
@@ -88,8 +93,6 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
             say(f"warning: {os.environ[API]} asks nobody for a password; see docs/privacy.md")
         yield
         return
-    from flows.server import deployments
-
     home.mkdir(parents=True, exist_ok=True)
     state = private_folder(Path(os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))))
     with socket.socket() as listening:
@@ -104,7 +107,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
         with (state / "server.log").open("a") as log:
             process = subprocess.Popen(
                 # -P: nothing is imported from the folder we happen to be started in
-                [sys.executable, "-P", deployments.__file__, str(listening.fileno())],
+                [sys.executable, "-P", _PROGRAM, str(listening.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -126,7 +129,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
         died = process.poll() is not None
         process.terminate()
         try:
-            process.wait(4 * deployments.GRACE)
+            process.wait(_GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -240,8 +240,10 @@ def alive(pid: int) -> bool:
 def child(served: Served) -> int:
     pid = served.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    (server,) = [int(c) for c in children if b"deployments.py" in Path(f"/proc/{c}/cmdline").read_bytes()]
-    return server
+    # no second one, which would ask nobody for a secret
+    (server,) = children
+    assert b"deployments.py" in Path(f"/proc/{server}/cmdline").read_bytes()
+    return int(server)
 
 
 def test_a_service_that_is_killed_takes_its_server_with_it_and_a_server_that_is_killed_its_service(tmp_path):

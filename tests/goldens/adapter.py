@@ -53,6 +53,11 @@ def clock(at: datetime) -> Any:
     return mock.patch.object(pipeline.ledger.ledger, "now", lambda: at)
 
 
+def shipped_study(path: Path) -> Any:
+    """A context in which a study is the one that ships under its name."""
+    return mock.patch("flows.jobs.reproduce.paper_studies", lambda name: {path.stem: path})
+
+
 def seeded_run(recipe: str, home: Path, shelf: Path | None, seed: int, day: date | None = None) -> dict[str, Any]:
     """``run RECIPE [--night DAY]`` with fixed noise and a fixed secret of the ledger, which no command line offers."""
     with mock.patch.object(pipeline.ledger.ledger.Ledger, "people_key", lambda ledger, store: bytes(32)):

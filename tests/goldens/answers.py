@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.goldens import content
-from tests.goldens.adapter import Said, clock, reticent
+from tests.goldens.adapter import Said, clock, reticent, shipped_study
 from tests.goldens.places import ROOT, copied
 from tests.settled import settle
 
@@ -267,14 +267,18 @@ def _fresh(d: Desk) -> None:
 
 
 def slow_answers(folder: Path) -> dict[str, Any]:
-    """Those that take longer: the demo, twice, and a study with all its claims."""
+    """Those that take longer: the demo, twice, and a study with all its claims on a shorter grid.
+
+    The table of evidence ``papers`` has what its whole grid says.
+    """
     desk = Desk(folder)
     # how many judge is told, to two digits, and what they say
     with clock(TODAY), pytest.MonkeyPatch.context() as patch:
         settle(patch)
         desk.ask("demo", "demo", fresh=True)
         desk.ask("demo, replayed", "demo", fresh=True)
-        said = reticent("reproduce", "002-table-1", home=desk.home)
+        with shipped_study(_shorter("002-table-1", desk.made)):
+            said = reticent("reproduce", "002-table-1", home=desk.home)
     rows = said.answer["rows"]
     means = {agent: math.fsum(r["mean"] for r in rows if r["agent"] == agent) for agent in {r["agent"] for r in rows}}
     files = [Path(file).name for file in said.answer["files"]]
@@ -282,3 +286,15 @@ def slow_answers(folder: Path) -> dict[str, Any]:
     keys = sorted({key for row in rows for key in row})
     desk.keep("reproduce", {"rows": len(rows), "keys": keys, "means": means, "claims": claims, "files": files})
     return desk.answers
+
+
+def _shorter(name: str, folder: Path) -> Path:
+    """A shipped study at three of its six numbers of episodes, with two runs of ten."""
+    text = (ROOT / "flows" / "recipes" / "papers" / f"{name}.toml").read_text(encoding="utf-8")
+    grid, runs = "10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000", "\nruns = 10\n"
+    if text.count(grid) != 3 or text.count(runs) != 3:
+        raise ValueError(f"{name}: not the study that this golden knows")
+    path = folder / f"{name}.toml"
+    text = text.replace(grid, "10_000, 1_000_000, 10_000_000").replace(runs, "\nruns = 2\n")
+    path.write_text(text, encoding="utf-8")
+    return path
