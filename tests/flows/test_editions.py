@@ -22,8 +22,6 @@ from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.flows.verb import invoke
 from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, page_of, plan_job, register_job, run_job
 
-pytestmark = pytest.mark.usefixtures("unread")
-
 WEEK = [f"2026-01-{day:02d}" for day in range(5, 15)]
 Log = Sequence[Any]
 
