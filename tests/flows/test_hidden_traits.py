@@ -48,7 +48,8 @@ ledger = "ledger.db"
 """
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
-UNSAID = ["no outcome or step is missing", "what is done for one changes nothing for another"]
+UNSAID = ["each state was recorded before its choice", "no outcome or step is missing"]
+UNSAID += ["what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 
 
@@ -232,3 +233,16 @@ def test_better_stands_on_it_that_nobody_gains_what_another_loses(tmp_path: Path
     log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved * 1.0})
     card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
     assert judged(tmp_path, card, log).conditions == ["the recorded state explains the choices", *UNSAID]
+
+
+def test_better_stands_on_it_that_states_were_recorded_before_choices(tmp_path: Path) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    # coins choose, and coins decide what comes of it; the state was noted afterwards, by how the script went
+    long, solved = g.random(people) < 0.5, g.random(people) < 0.5
+    call = np.where((long == solved) != (g.random(people) < 0.2), "first", "again")
+    script = np.where(long, "long", "short")
+    log = pl.DataFrame({"caller": range(people), "call": call, "script": script, "solved": solved * 1.0})
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    verdict = judged(tmp_path, card, log)
+    assert verdict.answer == "better"
+    assert "each state was recorded before its choice" in verdict.conditions
