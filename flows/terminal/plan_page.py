@@ -140,6 +140,7 @@ def _calendar(c: CalendarPlan) -> list[str]:
     lines = [f"calendar ({name}): ρ = {up(c.rho_each)} a date{life}; {c.drawn} drawn, {now}, {come}"]
     if c.refused is not None:
         of = "the lineage's cap" if c.limit == "lifetime" else f"the limit of the {c.limit}"
+        of = "[evaluate] since, which must name the newest edition that was released" if c.limit == "since" else of
         pays = f"{c.paid} more (the last: {c.last})" if c.paid else "no more"
         lines.append(f"the budget pays {pays}; that of {c.refused} is refused by {of}")
     elif c.paid:
