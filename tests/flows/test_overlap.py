@@ -75,3 +75,25 @@ def test_what_practice_seldom_does_is_not_called_better(tmp_path: Path) -> None:
 
 def test_what_practice_often_does_keeps_its_verdict(tmp_path: Path) -> None:
     assert verdict(tmp_path, 10, 0.1)[0] == "not_told_apart"
+
+
+def test_on_observations_rare_actions_are_not_called_measured(tmp_path: Path) -> None:
+    """Of actions in 1 or 2 % of the rows, intervals missed in up to half of the runs of several steps."""
+    people, rng = 30_000, np.random.default_rng(4)
+    x, rare = rng.uniform(-0.7, 0.7, size=(people, 2)), rng.random(people) < 0.01
+    paid = (rng.random(people) < 0.5 + 0.4 * x[:, 0] * np.where(rare, 1, -1)).astype(float)
+    log = {"person": range(people), "x": x[:, 0], "y": x[:, 1], "action": rare.astype(int), "paid": paid}
+    pl.DataFrame(log).write_parquet(tmp_path / "log.parquet")
+    card = CARD.replace("users_public = 60000", f"users_public = {people}").replace("horizon = 2", "horizon = 1")
+    card = card.replace('{ column = "state", labels = 3, ends = ["end"] }', '{ ends = ["end"] }')
+    card = card.replace("labels = ACTIONS }", 'labels = 2 }\nobservation = { columns = ["x", "y"], radius = 1.0 }')
+    card = card.replace(', episode_id = "person", step = "step"', "") + '[features]\nkind = "affine"\n'
+    (tmp_path / "card.toml").write_text(card)
+    (tmp_path / "recipe.toml").write_text(RECIPE.replace("dp-apvi", "dp-one-shot").replace("0.3", "0.5"))
+    store = Store(tmp_path / "home")
+    store.register(tmp_path / "card.toml")
+    store.ingest(tmp_path / "card.toml")
+    made = run(tmp_path / "recipe.toml", store=store)
+    assert made.verdict.answer == "withheld" and "not measured" in made.verdict.why
+    page = (tmp_path / "home" / "runs" / made.name / "report.md").read_text()
+    assert "the mean square of the weights of a step is" in page
