@@ -210,6 +210,9 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
     most = None if ends or not price else max(0, int(remaining / price)) + 1
     coming = list(itertools.islice(_coming(calendar, today, stands), most))
     stop = _first_refused(coming, price, entries, name, today)
+    judged = _judged(s, entries)
+    if judged is not None and judged < len(coming) and (stop is None or judged <= stop[0]):
+        stop = judged, "since"
     paid = len(coming) if stop is None else stop[0]
     spent = sum((Fraction(e.body["rho"]) for e in charged), Fraction(0))
     return answers.CalendarPlan(
@@ -228,6 +231,20 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
         **({} if stop is None else _whose(stop[1], name)),
         **present(verdicts=_verdicts(s, plan, entries, paid)),
     )
+
+
+def _judged(s: Setting, entries: Sequence[Entry]) -> int | None:
+    """Number of dates that ``since`` leaves: each reads who came in by then, so the next one has to name it."""
+    from pipeline.ledger.looks import check_since
+
+    e = s.terms.evaluate
+    if e is None or e.since is None:
+        return None
+    try:
+        check_since(entries, s.card.name, "", e.since + 1, e.since)
+    except CardError:
+        return 0
+    return 1
 
 
 def _verdicts(s: Setting, plan: RunPlan, entries: Sequence[Entry], dates: int) -> answers.VerdictsPlan | None:

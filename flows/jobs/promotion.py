@@ -297,7 +297,7 @@ def consider(
         held.append("it was rolled back before")
     accepted: int | None = None
     if not held:
-        if verdict.conditional:
+        if verdict.conditional or (changes is not None and _by_word(verdict)):
             # before it is in use
             accepted = sign(f'[promote] accept = "{rule.accept}"', sentence(verdict))
         pointer.promote(run)
@@ -336,6 +336,12 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
         )
     if changes is None:
         return held
+    if _by_word(verdict) and rule.accept is None:
+        # the word was given before a run was in use
+        held.append(
+            "a run is in use and choices may follow it, while the operator says that one rule made all of them: "
+            'whoever answers for that says so in the recipe, [promote] accept = "unchecked", or promotes it by name'
+        )
     gain = changes.value.lower_gain
     if "dataset.name" in changes.settings:
         held.append("the run in use is of another dataset")
@@ -355,6 +361,10 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
         if not rule.more_abstaining and new > old:
             held.append(f"it abstains in {percent(new)} of the cells, the run in use in {percent(old)}")
     return held
+
+
+def _by_word(verdict: Verdict) -> bool:
+    return verdict.confounding is not None and verdict.confounding.status == "declared"
 
 
 def _promotion(

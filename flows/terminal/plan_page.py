@@ -146,6 +146,7 @@ def _calendar(c: CalendarPlan) -> list[str]:
     if c.refused is not None:
         limit = "cap" if c.limit == "lifetime" else f"limit of the {c.limit}"
         of = f"the {limit}{_of(c.whose)}" if c.whose or c.limit != "lifetime" else "the lineage's cap"
+        of = "[evaluate] since, which must name the newest edition that was released" if c.limit == "since" else of
         pays = f"{c.paid} more (the last: {c.last})" if c.paid else "no more"
         lines.append(f"the budget pays {pays}; that of {c.refused} is refused by {of}")
     elif c.paid:

@@ -586,7 +586,8 @@ class CalendarPlan(Part):
         The next date that is charged, and how many there are; None where the calendar has no end.
     paid, last, refused, limit
         How many of these the budget pays before it refuses one, the last of them, the one it refuses, and which limit
-        (``lifetime``, ``month``, ``year``) says so; None where nothing is refused within a century.
+        (``lifetime``, ``month``, ``year``; ``since``: the next date has to name another edition) says so; None where
+        nothing is refused within a century.
     whose
         The other dataset that registered this limit.
     verdicts

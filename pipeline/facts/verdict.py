@@ -139,8 +139,9 @@ class Verdict(Part):
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     unsaid
-        Whether nobody vouches for what no released number shows: that no outcome or step is missing, as of people
-        beyond the declared number or of steps behind a gap, and that nobody gains what another loses.
+        Whether nobody vouches for what no released number shows: that states were recorded before choices, that no
+        outcome or step is missing, as of people beyond the declared number or of steps behind a gap, and that nobody
+        gains what another loses.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -179,6 +180,8 @@ class Verdict(Part):
         if self.left_out is not None:
             found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
         if self.unsaid:
+            # one that was read after the outcome explains everything, and helps nobody
+            found += ["each state was recorded before its choice"]
             found += [f"no {'outcome' if self.left_out is None else 'other outcome'} or step is missing"]
             found += ["what is done for one changes nothing for another"]
         return found

@@ -679,7 +679,9 @@ def _asked(verdict: Verdict) -> list[str]:
     asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
     if verdict.unsaid or verdict.left_out is not None:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
-    asked += ["Has anybody two ids? Does what one person gets take anything from another?"] if verdict.unsaid else []
+    if verdict.unsaid:
+        asked += ["Was each state noted before its choice?"]
+        asked += ["Has anybody two ids? Does what one person gets take anything from another?"]
     return asked
 
 

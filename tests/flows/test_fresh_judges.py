@@ -183,6 +183,21 @@ def test_people_who_came_in_after_all_that_was_read_are_fresh(tmp_path):
     assert "by another recipe" in told(folder, held)[0]["evaluation"]["judged_before"]
 
 
+def test_a_plan_counts_one_date_of_a_calendar_whose_judges_came_in_since_an_edition(tmp_path):
+    """Each date reads who came in by then: the next one is refused until the recipe names it."""
+    folder = lay_out(tmp_path / "toy", "synthetic")
+    log_of(folder, 0, 1600)
+    told(folder, write(folder, "plain", planner="failure = 0.3\n"))
+    log_of(folder, 0, PEOPLE)
+    held = write(folder, "held", 0.5)
+    held.write_text(held.read_text() + 'since = 1\nusers_since = 1400\n[schedule]\nrelease = "weekly"\n')
+    found = call(folder, "plan", held, "--no-quality")["calendar"]
+    assert (found["paid"], found["limit"]) == (1, "since")
+    assert found["verdicts"]["last_look"] == found["verdicts"]["look"]
+    told(folder, held)
+    assert call(folder, "plan", held, "--no-quality")["calendar"]["paid"] == 0
+
+
 def test_since_needs_how_many_people_there_were(tmp_path):
     folder = lay_out(tmp_path / "toy", "synthetic")
     held = write(folder, "held", 0.5)

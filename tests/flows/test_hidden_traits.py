@@ -48,7 +48,8 @@ ledger = "ledger.db"
 """
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
-UNSAID = ["no outcome or step is missing", "what is done for one changes nothing for another"]
+UNSAID = ["each state was recorded before its choice", "no outcome or step is missing"]
+UNSAID += ["what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 
 
@@ -232,3 +233,47 @@ def test_better_stands_on_it_that_nobody_gains_what_another_loses(tmp_path: Path
     log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved * 1.0})
     card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
     assert judged(tmp_path, card, log).conditions == ["the recorded state explains the choices", *UNSAID]
+
+
+def test_better_stands_on_it_that_states_were_recorded_before_choices(tmp_path: Path) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    # coins choose, and coins decide what comes of it; the state was noted afterwards, by how the script went
+    long, solved = g.random(people) < 0.5, g.random(people) < 0.5
+    call = np.where((long == solved) != (g.random(people) < 0.2), "first", "again")
+    script = np.where(long, "long", "short")
+    log = pl.DataFrame({"caller": range(people), "call": call, "script": script, "solved": solved * 1.0})
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    verdict = judged(tmp_path, card, log)
+    assert verdict.answer == "better"
+    assert "each state was recorded before its choice" in verdict.conditions
+
+
+def test_a_word_on_practice_promotes_nothing_while_a_run_is_in_use(tmp_path: Path) -> None:
+    """A policy that was put to use, and a bad season: by the log, what it advises fails."""
+    g = np.random.default_rng(1)
+
+    def season(number: int, long_at_first: float, shift: float) -> None:
+        first, people = g.random(20_000) < 0.5, range(20_000 * number, 20_000 * (number + 1))
+        long = g.random(20_000) < np.where(first, long_at_first, 0.5)
+        # the long script solves more, in each season
+        solved = g.random(20_000) < 0.5 + shift + 0.1 * (first & long)
+        call, script = np.where(first, "first", "again"), np.where(long, "long", "short")
+        log = pl.DataFrame({"caller": people, "call": call, "script": script, "solved": solved * 1.0})
+        log.write_parquet(tmp_path / f"log-{number}.parquet")
+
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    card = card.replace("horizon = 1\n", 'horizon = 1\npractice = "recorded"\n').replace("20000", "40000")
+    (tmp_path / "card.toml").write_text(card.replace("log.parquet", "log-*.parquet"))
+    text = '[recipe]\nname = "calls"\ncard = "card.toml"\nagent = "dp-one-step"\n[privacy]\nrho = 1.0\n'
+    text += '[evaluate]\npeople = 0.5\n[schedule]\nrelease = "monthly"\n[promote]\n'
+    (tmp_path / "calls.toml").write_text(text)
+    home = tmp_path / "home"
+    answer(home, "register", tmp_path / "card.toml")
+    season(0, 0.3, 0.2)
+    first = answer(home, "nightly", tmp_path / "calls.toml", "--night", "2026-09-01")
+    answer(home, "promote", first["run"], "--card", tmp_path / "card.toml")
+    season(1, 0.95, -0.2)
+    second = answer(home, "nightly", tmp_path / "calls.toml", "--night", "2026-10-01")
+    assert second["verdict"]["answer"] == "better" and second["verdict"]["confounding"]["status"] == "declared"
+    assert not second["promotion"]["promoted"] and second["promotion"]["now"] == first["run"]
+    assert any("one rule made all of them" in held for held in second["promotion"]["held"])

@@ -1,0 +1,98 @@
+"""Overlap of a policy with practice: what held-out people can contradict, from released sums and no rows.
+
+A row of a held-out person weighs as often as the policy is there more than practice, and this weight is cut.  Beyond
+the cut the estimate rests on the model that chose the policy for what it overestimates, and the interval does not know.
+All measured runs were of practice that often does what a policy may advise: no weight was cut there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.agents.against_behaviour import as_practised
+from pipeline.agents.apvi import model
+from pipeline.agents.doubly_robust import MOST_STATE, MOST_STEP, policy_visits, practice_visits
+from pipeline.agents.observed_value import fit
+from pipeline.agents.pessimism import start_distribution
+from pipeline.agents.support import practice
+from pipeline.declaration.card import declared_start, task_of
+from pipeline.declaration.numbers import number
+from pipeline.learners.learner import Learnt
+from pipeline.learners.linear_evaluation import LinearEvaluation
+from pipeline.learners.observed_evaluation import ObservedEvaluation
+from pipeline.learners.one_step_evaluation import OneStepEvaluation
+from pipeline.learners.one_step_learning import LearntStep
+from pipeline.learners.tabular_evaluation import TabularEvaluation
+from pipeline.learners.tabular_facts import LearntCounts
+from pipeline.logs.one_step_scores import RATIO_STEPS
+from pipeline.privacy.release import Release
+from pipeline.statistics.moment_layout import PEOPLE
+
+# largest share of the policy's steps beyond the cut of weights; it was 0 in all measured runs
+_CUT = 0.02
+# largest mean square of the weights of a step, on observations; in measured runs it was at most 11.3
+_SQUARE = 12.0
+# weight of a state at which dp-one-step cuts
+_MOST_STATE = 2.5
+
+
+def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
+    """Sentence on a policy that practice hardly ever follows, so that no interval of it was measured; or None."""
+    if isinstance(evaluation, ObservedEvaluation):
+        square = _mean_square(evaluation, answers)
+        if square <= _SQUARE:
+            return None
+        return (
+            "Practice seldom does what the policy advises: the mean square of the weights of a step is "
+            f"{number(square, 2)}, and intervals were measured up to {number(_SQUARE)}."
+        )
+    if isinstance(evaluation, LinearEvaluation):
+        cut = _cut(evaluation.judge, evaluation.counted(learnt, answers))
+    elif isinstance(evaluation, TabularEvaluation) and isinstance(learnt, LearntCounts):
+        cut = _cut(evaluation, learnt)
+    elif isinstance(evaluation, OneStepEvaluation) and isinstance(learnt, LearntStep):
+        cut = _cut_states(evaluation, learnt, answers)
+    else:
+        return None
+    if cut <= _CUT:
+        return None
+    return (
+        f"Practice seldom does what the policy advises, or seldom comes where it leads: {number(100 * cut, 2)} % of "
+        f"its steps lie beyond the largest weight of a row, and intervals were measured up to {number(100 * _CUT)} %."
+    )
+
+
+def _cut(evaluation: TabularEvaluation, found: LearntCounts) -> float:
+    """Share of the policy's steps, in the released model, that the cut takes from the weights."""
+    made, planner, policy = found.learnt, evaluation.terms.planner, found.learnt.plan.policy
+    m = model(made.prepared.counts, task_of(evaluation.card), made.policy_constants, planner.penalty)
+    usual, start = practice(found.release), start_distribution(m.counts, declared_start(evaluation.card))
+    mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities
+    pi = policy.beside(mu)
+    here, there = policy_visits(m, policy, usual, start), practice_visits(m, usual, start)
+    state = np.divide(here, there, out=np.ones_like(here), where=there > 0)[..., None]
+    action = np.divide(pi, mu, out=np.zeros_like(pi), where=mu > 0)
+    kept = np.minimum(np.minimum(state, MOST_STATE) * action, MOST_STEP)
+    steps = here[..., None] * pi
+    lost = 1 - np.divide(kept, state * action, out=np.ones_like(kept), where=state * action > 0)
+    return float((steps * lost).sum() / max(float(steps.sum()), 1e-300))
+
+
+def _cut_states(evaluation: OneStepEvaluation, learnt: LearntStep, answers: Release) -> float:
+    """Share of the policy's rows whose state has the largest weight."""
+    confirmed = evaluation.confirm(evaluation.propose(learnt), answers)
+    weights = answers.derived["b_weights"] / (confirmed.ratio * RATIO_STEPS)
+    rows, d = np.maximum(confirmed.rows, 0.0), evaluation.plan.card.domain
+    if d.dynamics == "per_step":
+        weights = weights[np.repeat(np.arange(d.horizon), len(d.live_states)), np.arange(len(rows))]
+    there = rows * weights
+    # as a release holds them, weights are rounded
+    largest = weights > 0.99 * _MOST_STATE
+    return float((there * largest).sum()) / max(float(there.sum()), 1e-300)
+
+
+def _mean_square(evaluation: ObservedEvaluation, answers: Release) -> float:
+    """Of the weights of rows, at the step where it is largest."""
+    m, people = evaluation.moments(answers), max(1.0, float(answers.tables[PEOPLE][0]))
+    weights, episodes = fit(m).weights, evaluation.card.unit.episodes_per_user
+    return float(np.einsum("hd,hde,he->h", weights, m.gram, weights).max()) / people / episodes
