@@ -687,6 +687,31 @@ def test_a_page_says_that_an_action_must_be_usual_to_be_recommended(tmp_path, mo
     assert "counts as seen" not in words
 
 
+@pytest.mark.parametrize(
+    ("people", "paid", "reward"),
+    [
+        (50, lambda i: i % 11, ([0.0, 6.0], 6)),
+        (4_000, lambda i: int(i % 400 == 0), ([0.0, 1.0], 1)),
+        (600, lambda i: 1, ([0.0, 1.0], 1)),
+    ],
+    ids=["few people", "a rare outcome", "one outcome"],
+)
+def test_a_lattice_keeps_what_few_people_have(tmp_path, people, paid, reward):
+    """Its unit was 100, of which all was a multiple but what few people had; all of it was rounded down to 0."""
+    rows = [(f"p{i}", "xy"[i % 2], "ab"[i // 2 % 2], paid(i)) for i in range(people)]
+    frame = pl.DataFrame(rows, orient="row", schema=["person", "strain", "diet", "score"])
+    draft = reticent.draft(frame, reward="score", action="diet", state="strain")
+    drafted = tomllib.loads(draft.toml)["reward"]
+    assert (drafted["range"], drafted["steps"]) == reward
+    (tmp_path / "card.toml").write_text(draft.toml)
+    store = reticent.Store(tmp_path / "store")
+    store.register(tmp_path / "card.toml")
+    assert "reward_off_lattice" not in store.ingest(tmp_path / "card.toml", frame)["quarantined"]
+    # a value alone cannot be turned, and one of ten people is one
+    notes = " ".join(draft.notes)
+    assert ("--word 1=1" not in notes) and ("every reward is 0" not in notes or "nearly every" in notes)
+
+
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
     frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
     draft = reticent.draft(frame, order="on", reward="spent")
