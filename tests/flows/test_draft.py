@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import tomllib
 from datetime import date, timedelta
@@ -710,6 +711,24 @@ def test_a_lattice_keeps_what_few_people_have(tmp_path, people, paid, reward):
     # a value alone cannot be turned, and one of ten people is one
     notes = " ".join(draft.notes)
     assert ("--word 1=1" not in notes) and ("every reward is 0" not in notes or "nearly every" in notes)
+
+
+def test_the_commands_that_a_page_of_real_people_names_are_not_refused(tmp_path, monkeypatch):
+    draw = random.Random(DRAW)
+    rows = [(f"p{i}", draw.choice("ab"), draw.choice("xy")) for i in range(7_200)]
+    lines = [f"{who},{mood},{drug},{int(draw.random() < (0.9 if drug == 'x' else 0.1))}" for who, mood, drug in rows]
+    (tmp_path / "cures.csv").write_text("\n".join(["person,mood,drug,cured", *lines]) + "\n")
+    reticent.draft(tmp_path / "cures.csv", action="drug").save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for verb, file in (("register", "card.toml"), ("ingest", "card.toml"), ("run", "recipe.toml")):
+        assert invoke("--home", tmp_path / "home", verb, file).exit_code == 0
+    [page] = (tmp_path / "home").rglob("report.md")
+    commands = re.findall(r"reticent ((?:promote|ledger sign) .*?)(?:, and|\. If so)", page.read_text())
+    assert len(commands) == 2
+    for command in commands:
+        words = command.replace("CARD", "card.toml").replace("NAME", "Ann").split()
+        done = invoke("--home", tmp_path / "home", *words)
+        assert done.exit_code == 0, (command, done.output, done.exception)
 
 
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):

@@ -448,7 +448,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
 @pytest.mark.parametrize(
     ("answer", "next_"),
     [
-        ("better", ("Promote it", "reticent promote demo-1a2b3c.")),
+        ("better", ("Promote it", "reticent promote demo-1a2b3c --card CARD.")),
         ("conditional", ("Ask, then decide", "in a trial.")),
         ("worse", ("Keep current practice", "do not promote it.")),
         ("not_told_apart", ("Get more people", "people instead of 100,000.")),
