@@ -607,7 +607,9 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     several = report.dataset.episodes_per_user > 1
     words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
-    words += [_UNSAID] if verdict.unsaid and decided else []
+    # of the people who are left out altogether the first screen has a number
+    other = _UNSAID if verdict.left_out is None else "Other r" + _UNSAID[1:]
+    words += [other] if verdict.unsaid and decided else []
     return AnswerCard(name, answer, (*words, OPERATOR))
 
 

@@ -170,7 +170,12 @@ def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_peo
     assert verdict is not None
     assert verdict.conditions == ["the recorded state explains the choices", "no outcome or step is missing", APART]
     assert "Does what one person gets take anything from another?" in card(report, "What next")[1]
+    assert " Rows without an outcome" in card(report, "How sure")[1]
     assert "no number on this page shows how many" in card(report, "How sure")[1]
+    counted = verdict.model_copy(update={"left_out": 0.2})
+    words = card(report.model_copy(update={"verdict": counted}), "How sure")[1]
+    # a fifth of the people is a number
+    assert "Other rows without an outcome" in words and " Rows without an outcome" not in words
     simulated = judged("conditional", "synthetic").verdict
     assert simulated is not None and simulated.conditions == ["the recorded state explains the choices"]
 
