@@ -733,6 +733,26 @@ def test_the_commands_that_a_page_of_real_people_names_are_not_refused(tmp_path,
         assert done.exit_code == 0, (command, done.output, done.exception)
 
 
+def test_a_table_of_differences_says_which_it_leaves_out(tmp_path, monkeypatch):
+    """In state b practice does as advised in six of ten cases: the advice changes four, and no row says so."""
+    draw = random.Random(DRAW)
+    lines = ["person,step,mood,drug,cured"]
+    for i in range(1_800):
+        for step in range(2):
+            mood = draw.choice("ab")
+            drug = "x" if draw.random() < (0.6 if mood == "b" else 0.3) else "y"
+            lines.append(f"p{i},{step},{mood},{drug},{int(draw.random() < (0.9 if drug == 'x' else 0.1))}")
+    (tmp_path / "cures.csv").write_text("\n".join(lines) + "\n")
+    reticent.draft(tmp_path / "cures.csv", action="drug").save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for verb, file in (("register", "card.toml"), ("ingest", "card.toml"), ("run", "recipe.toml")):
+        assert invoke("--home", tmp_path / "home", verb, file).exit_code == 0
+    [page] = (tmp_path / "home").rglob("report.md")
+    words = page.read_text().partition("### Where it differs")[2].partition("###")[0]
+    assert "| a | 0–1 | x |" in words and "| b |" not in words
+    assert "Where practice mostly does something else." in words
+
+
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
     frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
     draft = reticent.draft(frame, order="on", reward="spent")
