@@ -753,6 +753,23 @@ def test_a_table_of_differences_says_which_it_leaves_out(tmp_path, monkeypatch):
     assert "Where practice mostly does something else." in words
 
 
+def test_a_log_without_another_column_is_not_told_to_have_fewer_states(tmp_path):
+    lines = [f"p{i},{'ab'[i % 2]},{'xyz'[i % 3]},{i % 5 % 2}" for i in range(900)]
+    for name, header, rows in (
+        ("alone", "patient,mood,drug,cured", lines),
+        ("beside", "patient,mood,drug,cured,bed", [f"{line},note {i}" for i, line in enumerate(lines)]),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "one.csv").write_text("\n".join([header, *rows]) + "\n")
+        reticent.draft(folder / "one.csv", state="mood", action="drug", reward="cured").save(folder)
+        for verb in ("register", "ingest"):
+            assert invoke("--home", folder / "home", verb, folder / "card.toml").exit_code == 0
+        told = invoke("--home", folder / "home", "inspect", folder / "card.toml").output
+        assert ("the log has no column beside those of the card" in told) == (name == "alone"), told
+        assert ("fewer states or more people can be tested" in told) == (name == "beside"), told
+
+
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):
     frame = visits(spent=lambda i, h: f"${500 * ((i + h) % 4):,}.00").drop("score")
     draft = reticent.draft(frame, order="on", reward="spent")
