@@ -178,6 +178,7 @@ def test_the_drafted_recipe_holds_people_out_where_there_are_enough_to_judge(tmp
     [
         ({"a": [1, 2], "b": [1, 2]}, {}, "name it with --user COLUMN"),
         ({"user": [1, 2], "b": [1, 1]}, {}, "cannot tell which column is the action"),
+        ({"user": [1, 2, 3], "variant": ["a", "b", "a"], "paid": [1, 0, 0]}, {}, "no column is left for the state"),
         ({"user": [1, 2], "b": [1, 2]}, {"state": "c"}, "no column 'c'; the log has: user, b"),
     ],
 )
