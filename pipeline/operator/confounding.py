@@ -63,7 +63,8 @@ _NOT_MEASURED = (
 )  # fmt: skip
 _PAST = {"past@state": "the state before", "past@reward": "the reward before"}
 TOO_FEW = "no state was seen with two values of a column often enough"
-"""Reason why a log that can be read was not tested."""
+NO_COLUMN = "the log has no column beside those of the card"
+"""Reasons why a log that can be read was not tested."""
 _STEP = "step"
 _LATER = {"later@reward": "the action before, of the reward", "later@state": "the action before, of the state after"}
 
@@ -96,7 +97,10 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
             if (table := _table(rows_tested, role, card)) is not None:
                 tables.append((s, role, table))
     if not tables:
-        return _facts(TOO_FEW, [])
+        # of labels nothing is left that a state could hide
+        alone = card.domain.horizon == 1 and card.domain.states.bins is None
+        alone = alone and not any(role.startswith("beside") for role in names)
+        return _facts(NO_COLUMN if alone else TOO_FEW, [])
     kinds = {role: "beside" if role.startswith("beside") else "state" for role in names}
     kinds |= {_STEP: _STEP, **dict.fromkeys(_PAST, "past"), **dict.fromkeys(_LATER, "later")}
     tests: list[Dump] = [

@@ -111,9 +111,11 @@ def _outward(value: float) -> float:
 
 def _lattice(rewards: pl.DataFrame) -> float:
     """Coarsest of the usual units of which the rewards of all but a few people are multiples; else a millionth."""
+    # twenty of fifty people are not few
+    few = min(FEWEST, max(1, rewards["user"].n_unique() // 10))
     for unit in (100.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4):
         parts = rewards["paid"] / unit
-        if rewards.filter((parts - parts.round()).abs() >= 1e-6)["user"].n_unique() < FEWEST:
+        if rewards.filter((parts - parts.round()).abs() >= 1e-6)["user"].n_unique() < few:
             return unit
     return 1e-6
 
@@ -325,7 +327,8 @@ class _Log:
             raise CardError(f"draft: no cell of {column.name!r} is a number; name another column with --reward")
         values = rewards.unique().sort()
         user_rewards = rows.select("user", paid=column.values.gather(rows["at"])).drop_nulls().unique()
-        low, high = _common_range(user_rewards)
+        # no minus before a zero
+        low, high = (end + 0.0 for end in _common_range(user_rewards))
         if high < quantile(values, 1) or low > quantile(values, 0):
             notes.append(f"rewards outside {low:g} to {high:g}, which fewer than {FEWEST} people have, are clipped")
         if column.numbers < 1:
@@ -333,9 +336,8 @@ class _Log:
                 f"{1 - column.numbers:.1%} of the rewards are no numbers: their episodes are dropped (bad_reward)"
             )
         if low == high:
-            notes.append(
-                f"every reward is {low:g}: there is nothing to learn from it; name another column with --reward"
-            )
+            every = "every reward" if len(values) == 1 else "nearly every reward"
+            notes.append(f"{every} is {low:g}: there is nothing to learn from it; name another column with --reward")
         usual = quantile(rewards, 0.999)
         if high > 3 * max(abs(usual), 1e-9) and usual > low:
             notes.append(
@@ -343,6 +345,8 @@ class _Log:
             )
             high = usual
         unit = _lattice(user_rewards.filter(pl.col("paid").is_between(low, high)))
+        # what few people have may lie between: a range of 0 to 100 would round all of it down
+        unit = min(unit, 1.0) if low == high else unit
         low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
         low = min(low, 0.0) if low < unit * 5 else low
         high = max(high, low + unit)
@@ -351,7 +355,7 @@ class _Log:
             unit = human((high - low) / 1000, (high - low) / 1000)
             low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
             steps = max(1, round((high - low) / unit))
-        if not self.answers.words:
+        if not self.answers.words and len(values) > 1:
             self.direction(column, float(values[0] + values[-1]))
         # of an outcome whose worths are given, its name alone does not say which is better
         called = quoted(("worth of " if self.answers.words else "") + clean(column.name)[:60])

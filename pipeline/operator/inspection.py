@@ -25,16 +25,20 @@ from pipeline.logs.aggregate import count_rows
 from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot, set_aside
-from pipeline.operator.confounding import TOO_FEW, hidden_state
+from pipeline.operator.confounding import NO_COLUMN, TOO_FEW, hidden_state
 from pipeline.privacy.budget import largest_delta
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 
 Ints = NDArray[np.int64]
-_MEND = {True: "judge by what is known of who decided; fewer states or more people can be tested", False: (
+_MEND = {
+    TOO_FEW: "judge by what is known of who decided; fewer states or more people can be tested",
+    NO_COLUMN: "judge by what is known of who decided; what they saw can be tested if the log has it",
+}
+_UNREAD = (
     "put the log where the card names it and inspect again (a data frame: `store.inspect(card, frame)`); else judge by "
     "what is known of who decided"
-)}  # fmt: skip
+)
 
 # a cell with fewer visits is hardly informative, with or without noise
 FEW = 20
@@ -330,7 +334,7 @@ def advice(facts: Dump, card: Card) -> list[Dump]:
             }
     if not facts["hidden_state"]["checked"]:
         why_not = facts["hidden_state"]["why_not"]
-        warnings["hidden_state_unchecked"] = {"why_not": why_not, "mend": _MEND[why_not == TOO_FEW]}
+        warnings["hidden_state_unchecked"] = {"why_not": why_not, "mend": _MEND.get(why_not, _UNREAD)}
     rows = support["table"]
     deterministic = [
         r for r in rows if r["visits"] >= FEW and r["actions_allowed"] > 1 and (r["top_share"] or 0.0) > NEARLY_ALL

@@ -529,6 +529,11 @@ def find_roles(
                     guessed.append(role)
                     rivals[role] = fit
                 roles[role] = name
+    if "state" not in roles and set(columns) == {*roles.values(), *users}:
+        raise CardError(
+            "draft: no column is left for the state (what was seen before the action): add one in which people differ, "
+            "such as their segment; of one state alone no verdict would come"
+        )
     for role, option in (("user", "--user"), ("action", "--action"), ("state", "--state")):
         if role not in roles:
             raise CardError(

@@ -598,7 +598,9 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     several = report.dataset.episodes_per_user > 1
     words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
-    words += [_UNSAID] if verdict.unsaid and decided else []
+    # of the people who are left out altogether the first screen has a number
+    other = _UNSAID if verdict.left_out is None else "Other r" + _UNSAID[1:]
+    words += [other] if verdict.unsaid and decided else []
     return AnswerCard(name, answer, (*words, OPERATOR))
 
 
@@ -693,6 +695,8 @@ def next_card(report: Report, verdict: Verdict) -> AnswerCard:
 
 def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
     run, data, needed = clean(report.run), report.dataset, verdict.needed
+    # the ledger of real people is their card's
+    of_card = " --card CARD" if data.kind == "real" else ""
     keep, until = "Keep current practice", "Until then keep current practice."
     terms = report.agent, report.guarantee.rho
     share, least = share_that_judges(data.users_public, *terms), round_up(people_needed(None, *terms))
@@ -701,14 +705,14 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return (
                 "Ask, then decide",
                 " ".join(_asked(verdict)),
-                f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
+                f"If not: reticent promote {run}{of_card}, and reticent ledger sign {run} --by NAME{of_card}.",
                 "If so: add it to the card's states and run again, or try the policy in a trial.",
             )
         case "better" if verdict.holds:
             return (
                 "Promote it",
-                f"Put it in use: reticent promote {run}.",
-                f"Record who decided: reticent ledger sign {run} --by NAME.",
+                f"Put it in use: reticent promote {run}{of_card}.",
+                f"Record who decided: reticent ledger sign {run} --by NAME{of_card}.",
                 "Test it again on new people.",
             )
         case "better":

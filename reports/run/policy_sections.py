@@ -118,7 +118,9 @@ def practice_section(report: Report, view: Decisions) -> Section | None:
     if not rows:
         words += ("Practice mostly takes the recommended action wherever it is known.",)
         return Section(_KEY, _TITLE, words)
-    caption = "Evidence and practice: released, noisy counts. Gain: that of the released model, largest first."
+    # a state where half of practice is as recommended changes too, and stands in no row
+    caption = "Where practice mostly does something else. Evidence and practice: released, noisy counts. "
+    caption += "Gain: that of the released model, largest first."
     if len(differing) > MOST_DIFFERENCES:
         of_all = number(len(differing))
         caption += f" Shown: {MOST_DIFFERENCES} of {of_all} differences; reticent policy show lists all."

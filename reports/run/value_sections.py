@@ -210,7 +210,8 @@ def evaluation_section(report: Report) -> Section | None:
         f"{percent(e.share)} of the people were held out, about "
         f"{number(round_up(e.people, 'nearest'))} by a noisy count. {part} Current practice is the mean of "
         "their own scores, old and recent alike: where practice or what comes of it changed lately, it is not that of "
-        "today. The difference is taken person by person.",
+        "today. The difference is taken person by person, with noise of its own: it need not be that of the two "
+        "scores.",
         f"This is {looks} on this data, so each interval is one at {percent(e.level)}: more evaluations mean "
         "more chances to be wrong.",
         "It assumes that the recorded state, as it stood before each decision, holds everything that drives both "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import tomllib
 from datetime import date, timedelta
@@ -177,6 +178,7 @@ def test_the_drafted_recipe_holds_people_out_where_there_are_enough_to_judge(tmp
     [
         ({"a": [1, 2], "b": [1, 2]}, {}, "name it with --user COLUMN"),
         ({"user": [1, 2], "b": [1, 1]}, {}, "cannot tell which column is the action"),
+        ({"user": [1, 2, 3], "variant": ["a", "b", "a"], "paid": [1, 0, 0]}, {}, "no column is left for the state"),
         ({"user": [1, 2], "b": [1, 2]}, {"state": "c"}, "no column 'c'; the log has: user, b"),
     ],
 )
@@ -693,6 +695,88 @@ def test_a_page_says_that_an_action_must_be_usual_to_be_recommended(tmp_path, mo
     assert "recommended only where practice takes it in at least 10 % of a state's rows" in words
     assert "may let the policy say more, where practice takes an action in at least 10 % of a state's rows" in words
     assert "counts as seen" not in words
+
+
+@pytest.mark.parametrize(
+    ("people", "paid", "reward"),
+    [
+        (50, lambda i: i % 11, ([0.0, 6.0], 6)),
+        (4_000, lambda i: int(i % 400 == 0), ([0.0, 1.0], 1)),
+        (600, lambda i: 1, ([0.0, 1.0], 1)),
+    ],
+    ids=["few people", "a rare outcome", "one outcome"],
+)
+def test_a_lattice_keeps_what_few_people_have(tmp_path, people, paid, reward):
+    """Its unit was 100, of which all was a multiple but what few people had; all of it was rounded down to 0."""
+    rows = [(f"p{i}", "xy"[i % 2], "ab"[i // 2 % 2], paid(i)) for i in range(people)]
+    frame = pl.DataFrame(rows, orient="row", schema=["person", "strain", "diet", "score"])
+    draft = reticent.draft(frame, reward="score", action="diet", state="strain")
+    drafted = tomllib.loads(draft.toml)["reward"]
+    assert (drafted["range"], drafted["steps"]) == reward
+    (tmp_path / "card.toml").write_text(draft.toml)
+    store = reticent.Store(tmp_path / "store")
+    store.register(tmp_path / "card.toml")
+    assert "reward_off_lattice" not in store.ingest(tmp_path / "card.toml", frame)["quarantined"]
+    # a value alone cannot be turned, and one of ten people is one
+    notes = " ".join(draft.notes)
+    assert ("--word 1=1" not in notes) and ("every reward is 0" not in notes or "nearly every" in notes)
+
+
+def test_the_commands_that_a_page_of_real_people_names_are_not_refused(tmp_path, monkeypatch):
+    draw = random.Random(DRAW)
+    rows = [(f"p{i}", draw.choice("ab"), draw.choice("xy")) for i in range(7_200)]
+    lines = [f"{who},{mood},{drug},{int(draw.random() < (0.9 if drug == 'x' else 0.1))}" for who, mood, drug in rows]
+    (tmp_path / "cures.csv").write_text("\n".join(["person,mood,drug,cured", *lines]) + "\n")
+    reticent.draft(tmp_path / "cures.csv", action="drug").save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for verb, file in (("register", "card.toml"), ("ingest", "card.toml"), ("run", "recipe.toml")):
+        assert invoke("--home", tmp_path / "home", verb, file).exit_code == 0
+    [page] = (tmp_path / "home").rglob("report.md")
+    # the difference of the two lines above it may have the other sign
+    assert "it need not be that of the two scores" in " ".join(page.read_text().split())
+    commands = re.findall(r"reticent ((?:promote|ledger sign) .*?)(?:, and|\. If so)", page.read_text())
+    assert len(commands) == 2
+    for command in commands:
+        words = command.replace("CARD", "card.toml").replace("NAME", "Ann").split()
+        done = invoke("--home", tmp_path / "home", *words)
+        assert done.exit_code == 0, (command, done.output, done.exception)
+
+
+def test_a_table_of_differences_says_which_it_leaves_out(tmp_path, monkeypatch):
+    """In state b practice does as advised in six of ten cases: the advice changes four, and no row says so."""
+    draw = random.Random(DRAW)
+    lines = ["person,step,mood,drug,cured"]
+    for i in range(1_800):
+        for step in range(2):
+            mood = draw.choice("ab")
+            drug = "x" if draw.random() < (0.6 if mood == "b" else 0.3) else "y"
+            lines.append(f"p{i},{step},{mood},{drug},{int(draw.random() < (0.9 if drug == 'x' else 0.1))}")
+    (tmp_path / "cures.csv").write_text("\n".join(lines) + "\n")
+    reticent.draft(tmp_path / "cures.csv", action="drug").save(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for verb, file in (("register", "card.toml"), ("ingest", "card.toml"), ("run", "recipe.toml")):
+        assert invoke("--home", tmp_path / "home", verb, file).exit_code == 0
+    [page] = (tmp_path / "home").rglob("report.md")
+    words = page.read_text().partition("### Where it differs")[2].partition("###")[0]
+    assert "| a | 0–1 | x |" in words and "| b |" not in words
+    assert "Where practice mostly does something else." in words
+
+
+def test_a_log_without_another_column_is_not_told_to_have_fewer_states(tmp_path):
+    lines = [f"p{i},{'ab'[i % 2]},{'xyz'[i % 3]},{i % 5 % 2}" for i in range(900)]
+    for name, header, rows in (
+        ("alone", "patient,mood,drug,cured", lines),
+        ("beside", "patient,mood,drug,cured,bed", [f"{line},note {i}" for i, line in enumerate(lines)]),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "one.csv").write_text("\n".join([header, *rows]) + "\n")
+        reticent.draft(folder / "one.csv", state="mood", action="drug", reward="cured").save(folder)
+        for verb in ("register", "ingest"):
+            assert invoke("--home", folder / "home", verb, folder / "card.toml").exit_code == 0
+        told = invoke("--home", folder / "home", "inspect", folder / "card.toml").output
+        assert ("the log has no column beside those of the card" in told) == (name == "alone"), told
+        assert ("fewer states or more people can be tested" in told) == (name == "beside"), told
 
 
 def test_money_with_its_sign_before_it_is_a_number_and_no_word(tmp_path):

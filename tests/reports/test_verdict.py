@@ -175,7 +175,12 @@ def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_peo
     open_ = ["the recorded state explains the choices", BEFORE, "no outcome or step is missing", APART]
     assert verdict.conditions == open_
     assert "Does what one person gets take anything from another?" in card(report, "What next")[1]
+    assert " Rows without an outcome" in card(report, "How sure")[1]
     assert "no number on this page shows how many" in card(report, "How sure")[1]
+    counted = verdict.model_copy(update={"left_out": 0.2})
+    words = card(report.model_copy(update={"verdict": counted}), "How sure")[1]
+    # a fifth of the people is a number
+    assert "Other rows without an outcome" in words and " Rows without an outcome" not in words
     simulated = judged("conditional", "synthetic").verdict
     assert simulated is not None and simulated.conditions == ["the recorded state explains the choices"]
 
@@ -453,7 +458,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
 @pytest.mark.parametrize(
     ("answer", "next_"),
     [
-        ("better", ("Promote it", "reticent promote demo-1a2b3c.")),
+        ("better", ("Promote it", "reticent promote demo-1a2b3c --card CARD.")),
         ("conditional", ("Ask, then decide", "in a trial.")),
         ("worse", ("Keep current practice", "do not promote it.")),
         ("not_told_apart", ("Get more people", "people instead of 100,000.")),
