@@ -20,6 +20,8 @@ from reticent import CardError, Policy, Store
 from tests.flows.made_runs import STATES, as_version_0_1, card, lay_out
 from tests.flows.verb import reticent
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 KEEP = "keep current practice: not enough evidence"
 OVER = "nothing to decide: the episode has ended"
 
