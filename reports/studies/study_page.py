@@ -206,8 +206,9 @@ _CELLS: Mapping[str, Callable[[StudyRow], str]] = {
     "Std": lambda r: number(r["std"], 3),
     "Least": lambda r: number(min(r["totals"], default=None), 3),
     "Most": lambda r: number(max(r["totals"], default=None), 3),
-    "At the end": lambda r: number(end_loss(r), 2) if r["marks"] else "–",
-    "Growth": lambda r: number(min(growth(r), 99.0), 2) if r["marks"] else "–",
+    "At the end": lambda r: number(end_loss(r), 2) if r["marks"][1:] else "–",
+    # fewer than ten episodes have no tenth
+    "Growth": lambda r: number(min(growth(r), 99.0), 2) if r["episodes"] >= 10 and r["marks"] else "–",
     "Tied": lambda r: number(100 * (r["tie_share"] or 0.0), 2) + " %",
 }
 

@@ -15,6 +15,8 @@ from tests.flows.office import reticent
 from tests.flows.shop import lay_out
 from tests.jobs import facts_of, home_at, ingest_job, ledger_of, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 @pytest.fixture
 def measured(tmp_path):

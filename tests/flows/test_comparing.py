@@ -181,6 +181,14 @@ def test_a_control_names_its_agent_as_nights_do(tmp_path):
     assert told[0] == told[1] and told[0][0]["of"] == "dp-ucbvi-jdp"
 
 
+def test_so_few_episodes_are_compared_that_a_tenth_of_them_is_none(tmp_path):
+    text = RECIPE.replace("episodes = { first = 10, last = 100, per_decade = 1 }", "episodes = [1, 9]")
+    few = '"apvi", "dp-apvi"]'
+    text = text.replace(f'{few[:-1]}, "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle"]', few)
+    (tmp_path / "tiny.toml").write_text(text.replace("[1.0, 10.0]", "[1.0]").replace("runs = 2", "runs = 1"))
+    assert {r["episodes"] for r in compared(tmp_path)["rows"]} == {1, 9, 10}
+
+
 def test_one_bar_is_of_one_world(tmp_path):
     more = '{ name = "riverswim_homogeneous", states = 3 }, { name = "riverswim_homogeneous", states = 4 }'
     text = (RECIPE + CLAIMS).replace('{ name = "riverswim_homogeneous", states = 3 }', more)

@@ -24,6 +24,8 @@ from reticent import CardError, trigger
 from tests.flows.shop import lay_out
 from tests.jobs import home_at, nightly_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -22,6 +22,8 @@ from tests.flows.verb import answer, invoke
 from tests.jobs import entries_of, home_at, ledger_of, run_job
 from tests.learners.linear_shop import FEATURES
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 PEOPLE = 3000
 HELD = "[evaluate]\npeople = 0.3\n"
 

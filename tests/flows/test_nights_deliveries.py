@@ -18,6 +18,8 @@ from tests.flows.verb import invoke
 from tests.jobs import check_night, ingest_job, nightly_job, register_job, run_job
 from tests.ledger.disjoint import disjoint
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
 
 

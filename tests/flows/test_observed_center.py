@@ -10,6 +10,8 @@ from pipeline.logs.store import snapshots
 from reticent import CardError, load_card
 from tests.jobs import home_at, ingest_job, policy_of, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 CENTER = np.array([120.0, 80.0])
 CARD = """
 schema_version = 2

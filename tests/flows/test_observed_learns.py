@@ -16,6 +16,8 @@ from tests.campaigns.cartpole_log import simulate
 from tests.flows.observed import AGENTS, ROOT, cartpole, lay_out, write_log
 from tests.jobs import foresee_job, home_at, ingest_job, ledger_of, policy_of, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 def icu_card(people: int, steps: int) -> str:
     shipped = tomllib.loads((ROOT / "datasets" / "icu_sepsis" / "card.toml").read_text())

@@ -20,6 +20,8 @@ from reticent import CardError, Policy, Store
 from tests.flows.made_runs import STATES, as_version_0_1, card, lay_out
 from tests.flows.verb import reticent
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 # in the one state where these policies abstain an action is vetoed
 KEEP = "keep current practice: not enough evidence for an action that is not vetoed"
 OVER = "nothing to decide: the episode has ended"
