@@ -46,6 +46,7 @@ API = "PREFECT_API_URL"
 SECRET = "PREFECT_API_AUTH_STRING"
 ACCESS = "access.env"
 """File of the server's folder: address and secret, as environment variables of a user of the server."""
+_SERVER = Path(__file__).with_name("deployments.py")
 
 
 def serve_deployments(
@@ -88,8 +89,6 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
             say(f"warning: {os.environ[API]} asks nobody for a password; see docs/privacy.md")
         yield
         return
-    from flows.server import deployments
-
     home.mkdir(parents=True, exist_ok=True)
     state = private_folder(Path(os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))))
     with socket.socket() as listening:
@@ -104,7 +103,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
         with (state / "server.log").open("a") as log:
             process = subprocess.Popen(
                 # -P: nothing is imported from the folder we happen to be started in
-                [sys.executable, "-P", deployments.__file__, str(listening.fileno())],
+                [sys.executable, "-P", str(_SERVER), str(listening.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -114,6 +113,9 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
     say(f"starting a Prefect server at {origin} (log: {state / 'server.log'}); its password, and what a shell needs: ")
     say(f"  {state / ACCESS}")
     os.environ[API], os.environ[SECRET] = f"{origin}/api", secret
+    # only now: Prefect reads its environment once, and without an address starts a server that asks for no password
+    from flows.server import deployments
+
     over = threading.Event()
     # also before the runner listens to it, so that the server always ends
     signal.signal(signal.SIGTERM, _leave)

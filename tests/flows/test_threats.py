@@ -238,10 +238,12 @@ def alive(pid: int) -> bool:
 
 
 def child(served: Served) -> int:
+    """The server of a service: its only child, as a second one that Prefect starts by itself asks for no password."""
     pid = served.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    (server,) = [int(c) for c in children if b"deployments.py" in Path(f"/proc/{c}/cmdline").read_bytes()]
-    return server
+    (server,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    assert b"deployments.py" in Path(f"/proc/{server}/cmdline").read_bytes()
+    assert b"temporary server" not in served.said()
+    return int(server)
 
 
 def test_a_service_that_is_killed_takes_its_server_with_it_and_a_server_that_is_killed_its_service(tmp_path):
