@@ -81,7 +81,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
     Our own asks every caller for a secret, and tells browsers to let no page but its own ask.
 
     ``port``: on loopback; 0: any that is free.
-    Raises CardError if the port is taken, others may read the secret, or the server does not answer.
+    Raises CardError if the port is taken, others may read the secret, the server does not answer, or Prefect is loaded.
     """
     if API in os.environ:
         answers(os.environ[API], wait)
@@ -89,6 +89,11 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
             say(f"warning: {os.environ[API]} asks nobody for a password; see docs/privacy.md")
         yield
         return
+    # it reads its environment once, and without an address starts a server that asks nobody for a password
+    if "prefect" in sys.modules:
+        raise CardError(
+            "serve: Prefect is loaded already, without our server's address; run `reticent serve` in a shell"
+        )
     home.mkdir(parents=True, exist_ok=True)
     state = private_folder(Path(os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))))
     with socket.socket() as listening:
@@ -113,7 +118,6 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
     say(f"starting a Prefect server at {origin} (log: {state / 'server.log'}); its password, and what a shell needs: ")
     say(f"  {state / ACCESS}")
     os.environ[API], os.environ[SECRET] = f"{origin}/api", secret
-    # only now: Prefect reads its environment once, and without an address starts a server that asks for no password
     from flows.server import deployments
 
     over = threading.Event()
