@@ -46,11 +46,7 @@ API = "PREFECT_API_URL"
 SECRET = "PREFECT_API_AUTH_STRING"
 ACCESS = "access.env"
 """File of the server's folder: address and secret, as environment variables of a user of the server."""
-# the server's program is not imported: Prefect would read its settings before the server has an address, and start
-# a second server, without a secret
-_PROGRAM = str(Path(__file__).with_name("deployments.py"))
-# seconds in which a server ends that was asked to
-_GRACE = 20
+_SERVER = Path(__file__).with_name("deployments.py")
 
 
 def serve_deployments(
@@ -85,7 +81,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
     Our own asks every caller for a secret, and tells browsers to let no page but its own ask.
 
     ``port``: on loopback; 0: any that is free.
-    Raises CardError if the port is taken, others may read the secret, or the server does not answer.
+    Raises CardError if the port is taken, others may read the secret, the server does not answer, or Prefect is loaded.
     """
     if API in os.environ:
         answers(os.environ[API], wait)
@@ -93,6 +89,11 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
             say(f"warning: {os.environ[API]} asks nobody for a password; see docs/privacy.md")
         yield
         return
+    # it reads its environment once, and without an address starts a server that asks nobody for a password
+    if "prefect" in sys.modules:
+        raise CardError(
+            "serve: Prefect is loaded already, without our server's address; run `reticent serve` in a shell"
+        )
     home.mkdir(parents=True, exist_ok=True)
     state = private_folder(Path(os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))))
     with socket.socket() as listening:
@@ -107,7 +108,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
         with (state / "server.log").open("a") as log:
             process = subprocess.Popen(
                 # -P: nothing is imported from the folder we happen to be started in
-                [sys.executable, "-P", _PROGRAM, str(listening.fileno())],
+                [sys.executable, "-P", str(_SERVER), str(listening.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -117,6 +118,8 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
     say(f"starting a Prefect server at {origin} (log: {state / 'server.log'}); its password, and what a shell needs: ")
     say(f"  {state / ACCESS}")
     os.environ[API], os.environ[SECRET] = f"{origin}/api", secret
+    from flows.server import deployments
+
     over = threading.Event()
     # also before the runner listens to it, so that the server always ends
     signal.signal(signal.SIGTERM, _leave)
@@ -129,7 +132,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
         died = process.poll() is not None
         process.terminate()
         try:
-            process.wait(_GRACE)
+            process.wait(4 * deployments.GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -20,7 +20,7 @@ from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, repro
 from pipeline.declaration.toml import read_pairs
 from pipeline.facts.answers import Comparison
 from pipeline.facts.verdict import Verdict
-from reticent import CardError, trigger
+from reticent import CardError, Store, serve, trigger
 from tests.flows.shop import lay_out
 from tests.jobs import home_at, nightly_job
 
@@ -41,6 +41,15 @@ def test_prefect_yaml_names_the_same_flows_with_an_example_schedule_that_is_not_
         assert each.name == "nightly" or "schedules" not in told
     assert by_name["nightly"]["schedules"] == [{"cron": EXAMPLE_CRON, "timezone": "UTC", "active": False}]
     nightly.validate_parameters(by_name["nightly"]["parameters"])
+
+
+def test_serve_refuses_where_prefect_would_start_a_server_without_a_password(tmp_path, monkeypatch):
+    """Prefect is loaded here, and read its environment."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setattr("subprocess.Popen", None)
+    with pytest.raises(CardError, match=r"Prefect is loaded already.*run `reticent serve` in a shell"):
+        serve(port=0, store=Store(tmp_path / "home"))
+    assert not (tmp_path / "home" / "prefect").exists()
 
 
 def test_serve_registers_an_inactive_example_leaves_the_operators_schedule_and_takes_the_one_it_is_given():

@@ -238,11 +238,11 @@ def alive(pid: int) -> bool:
 
 
 def child(served: Served) -> int:
+    """The server of a service: its only child, as a second one that Prefect starts by itself asks for no password."""
     pid = served.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    # no second one, which would ask nobody for a secret
-    (server,) = children
+    (server,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     assert b"deployments.py" in Path(f"/proc/{server}/cmdline").read_bytes()
+    assert b"temporary server" not in served.said()
     return int(server)
 
 
