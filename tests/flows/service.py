@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,13 +14,33 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
+# Prefect's empty tables as the first server of this process made them: half of a server's start
+_TABLES = list[bytes]()
+
+
+def lay_tables(home: Path) -> None:
+    """Give a server that will begin in ``home`` its tables, where an earlier one has made them."""
+    for tables in _TABLES:
+        (home / "prefect.db").write_bytes(tables)
+
+
+def _keep_tables(home: Path) -> None:
+    if _TABLES:
+        return
+    with closing(sqlite3.connect(home / "prefect.db")) as ours, closing(sqlite3.connect(":memory:")) as kept:
+        ours.backup(kept)
+        names = kept.execute("select name from sqlite_master where type = 'table' and name != 'alembic_version'")
+        for (name,) in names.fetchall():
+            kept.execute(f'delete from "{name}"')
+        kept.commit()
+        _TABLES.append(kept.serialize())
 
 
 def clean_environment() -> dict[str, str]:
@@ -58,6 +79,18 @@ class PrefectServer:
         """Flow runs, oldest first, whose fields are as wanted."""
         found = self.ask("flow_runs/filter", {"sort": "EXPECTED_START_TIME_ASC"})
         return [r for r in found if all(r[k] == v for k, v in wanted.items())]
+
+    def start(self, name: str, /, **parameters: Any) -> str:
+        """Start a deployment, as anybody may who knows the secret; the id of its run."""
+        deployment = self.ask(f"deployments/name/{name}/{name}")["id"]
+        return str(self.ask(f"deployments/{deployment}/create_flow_run", {"parameters": parameters})["id"])
+
+    def ended(self, name: str, /, **parameters: Any) -> str:
+        """The same; how the run ended."""
+        run, final = self.start(name, **parameters), ("COMPLETED", "FAILED", "CRASHED")
+        return str(
+            wait_for(lambda: (s := self.ask(f"flow_runs/{run}")["state"]["type"]) in final and s, 300, "an end", self)
+        )
 
     def deploy(self, name: str) -> dict[str, Any]:
         """Register one deployment of prefect.yaml, for which the pool must be there; what the server has of it."""
@@ -113,6 +146,7 @@ class Served:
         self.access = dict(line.split("=", 1) for line in lines)
         self.server = PrefectServer(self.access["PREFECT_API_URL"], folder, {**clean_environment(), **self.access})
         wait_for(self.registered, 120, "three deployments", self.server)
+        _keep_tables(self.home / "prefect")
 
     def said(self, since: int = 0) -> bytes:
         return self.log.read_bytes()[since:]
@@ -145,6 +179,9 @@ def prefect_server(home: Path, *flags: str, **settings: str) -> Generator[Prefec
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
+    own = "PREFECT_SERVER_DATABASE_CONNECTION_URL" not in settings
+    if own:
+        lay_tables(home)
     env = clean_environment() | {
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home}/prefect.db",
@@ -157,6 +194,8 @@ def prefect_server(home: Path, *flags: str, **settings: str) -> Generator[Prefec
     server = PrefectServer(api, home, {**env, "PREFECT_API_URL": api})
     try:
         wait_for(lambda: _healthy(api), 240, "a server that answers", server)
+        if own:
+            _keep_tables(home)
         yield server
     finally:
         for worker in server.workers:

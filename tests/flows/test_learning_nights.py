@@ -16,9 +16,7 @@ from pipeline.facts.report import read_report
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.worlds.catalog import riverswim_homogeneous
 from pipeline.worlds.simulated_logs import sample_log
-from tests.flows.service import prefect_server
 from tests.flows.test_played_runs import call
-from tests.flows.test_recorded import reticent
 
 pytestmark = pytest.mark.usefixtures("unread")
 
@@ -120,15 +118,3 @@ def test_ten_nights_learn_under_one_budget(tmp_path):
     assert np.mean(outside.losses[7:]) < 0.2 * outside.losses[0]
     lost, spent = outside.kept(FIRST + timedelta(days=9))
     assert spent == ONCE and lost < 0.2 * outside.losses[0]
-
-
-@pytest.mark.slow
-@pytest.mark.service
-def test_nights_that_learn_are_recorded_on_a_server(tmp_path):
-    (tmp_path / "prefect").mkdir()
-    with prefect_server(tmp_path / "prefect") as server:
-        outside = Outside(tmp_path / "river", lambda *words: reticent(server, tmp_path, *words), people=1000)
-        nights = [outside.night(k) for k in (1, 2)]
-        assert [n["ledger"]["spent_rho"] for n in nights] == [ONCE] * 2
-        assert all(n["promotion"]["promoted"] for n in nights)
-        assert len(server.runs(state_type="COMPLETED")) >= 2

@@ -55,7 +55,7 @@ delta = 1e-6
 
 @pytest.mark.slow
 def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path):
-    folder, people, steps = ROOT / "datasets" / "icu_sepsis", 300, 4
+    folder, people, steps = ROOT / "datasets" / "icu_sepsis", 300, 2
     log = pl.read_parquet(folder / "episodes-0000.parquet").filter(
         (pl.col("user_id") < people) & (pl.col("step") < steps)
     )

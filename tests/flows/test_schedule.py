@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tests.flows.service import ROOT, PrefectServer, clean_environment, prefect_server, wait_for
+from tests.flows.service import ROOT, PrefectServer, clean_environment, end_group, prefect_server, wait_for
 from tests.flows.shop import lay_out
 from tests.jobs import ledger_in
 
@@ -32,6 +33,7 @@ class Night:
     def __init__(self, server: PrefectServer, folder: Path) -> None:
         self.server, self.folder = server, folder
         self.home, self.shop, self.order = folder / "home", folder / "shop", folder / "order"
+        self.asked = {"recipe": str(self.shop / "private.toml")}
         lay_out(self.shop, cap=9.0)
         self.home.mkdir()
         (self.home / "allowed.toml").write_text(f'recipes = ["{self.shop}"]\n')
@@ -46,7 +48,7 @@ class Night:
         return self.worker
 
     def trigger(self, *args: str) -> dict:
-        recipe = f"recipe={self.shop / 'private.toml'}"
+        recipe = f"recipe={self.asked['recipe']}"
         command = [sys.executable, "-m", "flows.cli", "trigger", "nightly", "--param", recipe, *args, "--json"]
         env = {**clean_environment(), "PREFECT_API_URL": self.server.api, "PREFECT_HOME": str(self.folder / "client")}
         done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, text=True, check=False)
@@ -54,16 +56,15 @@ class Night:
         return json.loads(done.stdout)
 
     def killed(self, when: str) -> None:
-        """A triggered night whose worker and process are killed before or after the release is renamed."""
+        """A night whose worker and process are killed before or after the release is renamed."""
         self.order.write_text(when)
-        self.trigger()
+        self.server.start("nightly", **self.asked)
         wait_for(lambda: self.worker.poll() is not None, 300, "a killed worker", self.server)
         assert not self.order.exists()
 
     def schedule(self) -> None:
         """Three times a minute, as a deploy with ``active: true`` would say it; seconds are the sixth field."""
-        parameters = {"recipe": str(self.shop / "private.toml")}
-        every = {"active": True, "schedule": {"cron": "* * * * * */20"}, "parameters": parameters}
+        every = {"active": True, "schedule": {"cron": "* * * * * */20"}, "parameters": self.asked}
         self.server.ask(f"deployments/{self.deployment['id']}", {"schedules": [every]}, method="PATCH")
 
     def scheduled(self, **wanted: str) -> list[dict]:
@@ -87,22 +88,39 @@ def a_scheduled_run(night: Night, seconds: float) -> list[dict]:
     return wait_for(night.scheduled, seconds, "a run the scheduler planned", night.server)
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    with prefect_server(tmp_path_factory.mktemp("prefect")) as found:
+        yield found
+
+
 @pytest.mark.slow
-def test_cron_plans_and_runs_a_night_and_finishes_one_that_was_killed_after_its_rename_for_one_charge(tmp_path):
-    with prefect_server(folder(tmp_path, "prefect")) as server:
-        night = Night(server, folder(tmp_path, "night"))
-        assert [s["active"] for s in night.deployment["schedules"]] == [False] and night.scheduled() == []
-        night.killed("after")
-        assert night.ledger() == (["1"], [False])
-        night.schedule()
-        night.start_worker()
-        assert a_scheduled_run(night, SOON)
-        done = wait_for(lambda: night.scheduled(state_type="COMPLETED"), 300, "a cron run that completed", server)
-        assert night.ledger() == (["1"], [True])
-        assert night.published() == 1
-        # what the shell asked for and what the schedule says, as the server shows it
-        asked = {"recipe": str(night.shop / "private.toml")}
-        assert done[0]["parameters"] == asked and server.runs(auto_scheduled=False)[0]["parameters"] == asked
+@pytest.mark.skipif(tuple(map(int, version("fastapi").split(".")[:2])) >= (0, 151), reason="fastapi breaks the command")
+def test_deploy_all_registers_everything_that_is_shipped(server):
+    prefect = [sys.executable, "-m", "prefect"]
+    for command in (["work-pool", "create", "--type", "process", "reticent"], ["--no-prompt", "deploy", "--all"]):
+        done = subprocess.run(
+            [*prefect, *command], cwd=ROOT, env=server.env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert {d["name"] for d in server.ask("deployments/filter", {})} == {"nightly", "simulate", "reproduce"}
+
+
+@pytest.mark.slow
+def test_cron_plans_and_runs_a_night_and_finishes_one_that_was_killed_after_its_rename_for_one_charge(tmp_path, server):
+    night = Night(server, tmp_path)
+    assert [s["active"] for s in night.deployment["schedules"]] == [False] and night.scheduled() == []
+    night.killed("after")
+    assert night.ledger() == (["1"], [False])
+    night.schedule()
+    night.start_worker()
+    assert a_scheduled_run(night, SOON)
+    done = wait_for(lambda: night.scheduled(state_type="COMPLETED"), 300, "a cron run that completed", server)
+    assert night.ledger() == (["1"], [True])
+    assert night.published() == 1
+    # what the schedule says, as the server shows it
+    assert done[0]["parameters"] == night.asked
+    end_group(night.worker)
 
 
 @pytest.mark.slow
@@ -115,21 +133,9 @@ def test_a_dead_scheduler_fails_the_check_and_a_night_killed_before_its_rename_i
         assert night.ledger() == (["1"], [False])
         night.start_worker()
         again = night.trigger("--wait", "--timeout", "300")
-        assert again["state"] == "COMPLETED"
+        # what the shell asked for, as the server shows it
+        assert again["state"] == "COMPLETED" and server.runs(auto_scheduled=False)[-1]["parameters"] == night.asked
         assert night.ledger() == (["1", "1"], [False, True])
         assert night.published() == 1
         with pytest.raises(AssertionError, match="the scheduler planned"):
             a_scheduled_run(night, SOON / 3)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(tuple(map(int, version("fastapi").split(".")[:2])) >= (0, 151), reason="fastapi breaks the command")
-def test_deploy_all_registers_everything_that_is_shipped(tmp_path):
-    with prefect_server(tmp_path) as server:
-        prefect = [sys.executable, "-m", "prefect"]
-        for command in (["work-pool", "create", "--type", "process", "reticent"], ["--no-prompt", "deploy", "--all"]):
-            done = subprocess.run(
-                [*prefect, *command], cwd=ROOT, env=server.env, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-        assert {d["name"] for d in server.ask("deployments/filter", {})} == {"nightly", "simulate", "reproduce"}

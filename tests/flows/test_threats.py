@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.documents import blocks
-from tests.flows.service import Served, prefect_server, wait_for
+from tests.flows.service import Served, lay_tables, prefect_server, wait_for
 from tests.flows.shop import lay_out
 from tests.reports.browser import CHROMIUM, Tab, browser
 
@@ -108,11 +108,10 @@ def test_another_account_of_the_machine_gets_nothing(served):
             assert served.access["PREFECT_API_AUTH_STRING"].encode() not in said
 
 
-def failed(served: Served, *params: str) -> str:
-    """A run of ``simulate`` that must fail; what the service's log says of it."""
+def failed(served: Served, deployment: str = "simulate", /, **parameters: Any) -> str:
+    """A run that must fail; what the service's log says of it."""
     began = served.log.stat().st_size
-    code, run = served.trigger("simulate", *(f"--param={p}" for p in params), "--wait", "--timeout", "300")
-    assert (code, run["state"]) == (1, "FAILED"), run
+    assert served.server.ended(deployment, **parameters) == "FAILED"
     return served.said(began).decode()
 
 
@@ -122,23 +121,21 @@ def test_who_knows_the_secret_starts_what_the_operator_allows_and_nothing_else(s
     evil.write_text(
         '[recipe]\nname = "evil"\nagent = "evil:agent"\n[world]\nname = "riverswim"\n[runs]\nepisodes = 9\n'
     )
-    assert "only what its operator lists" in failed(
-        served, "world=subprocess:getoutput", f'params=["cmd=touch {trace}"]'
-    )
-    assert "not a recipe this service runs" in failed(served, f"recipe={evil}")
-    assert "not a home this service works in" in failed(served, "world=riverswim", f"home={tmp_path}/elsewhere")
+    shell = {"world": "subprocess:getoutput", "params": [f"cmd=touch {trace}"]}
+    assert "only what its operator lists" in failed(served, **shell)
+    assert "not a recipe this service runs" in failed(served, recipe=str(evil))
+    assert "not a home this service works in" in failed(served, world="riverswim", home=f"{tmp_path}/elsewhere")
     code, told = served.trigger("simulate", "--param=world=gymnasium:os:path")
     assert code == 2 and "error" in told
     assert not trace.exists() and not (tmp_path / "elsewhere").exists()
     # what the operator lists runs
-    assert "only what its operator lists" in failed(served, "world=corridor:corridor")
+    assert "only what its operator lists" in failed(served, world="corridor:corridor")
     (served.home / "allowed.toml").write_text('plugins = ["corridor:corridor"]\n')
-    asked = "--param=world=corridor:corridor", "--param=episodes=50", "--param=name=walks"
-    code, run = served.trigger("simulate", *asked, "--wait", "--timeout", "300")
-    assert (code, run["state"]) == (0, "COMPLETED"), served.log.read_text()[-3000:]
+    asked = {"world": "corridor:corridor", "episodes": 50, "name": "walks"}
+    assert served.server.ended("simulate", **asked) == "COMPLETED", served.log.read_text()[-3000:]
     assert (served.home / "simulated" / "walks" / "card.toml").exists()
     (served.home / "allowed.toml").chmod(0o666)
-    assert "others may write to it" in failed(served, "world=riverswim")
+    assert "others may write to it" in failed(served, world="riverswim")
     (served.home / "allowed.toml").unlink()
 
 
@@ -149,9 +146,7 @@ def test_what_a_deployment_says_of_its_code_is_not_read(served, tmp_path):
     theirs = {"entrypoint": "subprocess.getoutput", "pull_steps": [shell], "path": str(tmp_path)}
     served.server.ask(f"deployments/{ours['id']}", theirs, method="PATCH")
     assert served.server.ask("deployments/name/reproduce/reproduce")["pull_steps"] == [shell]
-    began = served.log.stat().st_size
-    code, run = served.trigger("reproduce", "--param=name=no-such-study", "--wait", "--timeout", "300")
-    assert (code, run["state"]) == (1, "FAILED") and "no-such-study" in served.said(began).decode()
+    assert "no-such-study" in failed(served, "reproduce", name="no-such-study")
     assert not trace.exists()
 
 
@@ -249,7 +244,8 @@ def child(served: Served) -> int:
 def test_a_service_that_is_killed_takes_its_server_with_it_and_a_server_that_is_killed_its_service(tmp_path):
     for victim in ("service", "server"):
         folder = tmp_path / victim
-        folder.mkdir()
+        (folder / "home" / "prefect").mkdir(mode=0o700, parents=True)
+        lay_tables(folder / "home" / "prefect")
         served = Served(folder)
         server = child(served)
         os.kill(served.process.pid if victim == "service" else server, signal.SIGKILL)
@@ -277,18 +273,11 @@ def test_a_worker_runs_what_its_home_allows(tmp_path):
     with prefect_server(tmp_path / "prefect", **password) as server:
         server.start_worker(RETICENT_HOME=str(home))
         wait_for(lambda: server.ask("work_pools/filter", {}), 300, "a work pool", server)
-        runs = {name: server.deploy(name)["id"] for name in ("simulate", "nightly")}
-
-        def ended(name: str, **parameters: Any) -> str:
-            run = server.ask(f"deployments/{runs[name]}/create_flow_run", {"parameters": parameters})["id"]
-            final = ("COMPLETED", "FAILED", "CRASHED")
-            state = wait_for(
-                lambda: (s := server.ask(f"flow_runs/{run}")["state"]["type"]) in final and s, 300, "an end", server
-            )
-            return str(state)
-
-        assert ended("simulate", world="subprocess:getoutput", params=[f"cmd=touch {trace}"]) == "FAILED"
-        assert ended("nightly", recipe=str(shop / "private.toml")) == "FAILED"
+        for name in ("simulate", "nightly"):
+            server.deploy(name)
+        shell = {"world": "subprocess:getoutput", "params": [f"cmd=touch {trace}"]}
+        assert server.ended("simulate", **shell) == "FAILED"
+        assert server.ended("nightly", recipe=str(shop / "private.toml")) == "FAILED"
         (home / "allowed.toml").write_text(f'recipes = ["{shop}"]\n')
-        assert ended("nightly", recipe=str(shop / "private.toml")) == "COMPLETED", server.logs()
+        assert server.ended("nightly", recipe=str(shop / "private.toml")) == "COMPLETED", server.logs()
     assert not trace.exists() and list((home / "runs").glob("private-*"))

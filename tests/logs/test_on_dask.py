@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Generator
@@ -105,45 +106,40 @@ def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path)
 
 
 @pytest.mark.service
-def test_a_worker_killed_in_the_middle_changes_no_integer(tmp_path: Path, folder: Path) -> None:
-    """And its group is summed by the other, once."""
+def test_a_worker_killed_in_the_middle_changes_no_integer_and_a_scheduler_is_named(
+    tmp_path: Path, folder: Path
+) -> None:
+    """The group of the worker is summed by the other, once."""
     (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask") as cluster:
-        work, victim = Slow(make_card(Path(), ["log.csv"])), cluster.workers[1]
+        work, (scheduler, _, victim) = Slow(make_card(Path(), ["log.csv"])), cluster.processes
 
-        def kill() -> None:
-            end = time.monotonic() + 60
-            while not list(folder.glob(f"*.{victim.pid}.begun")) and time.monotonic() < end:
-                time.sleep(0.02)
-            os.kill(victim.pid, signal.SIGKILL)
+        def summed(killed: subprocess.Popen[bytes], begun: str) -> Any:
+            """The sums, while a process is killed once a group began."""
 
-        killer = threading.Thread(target=kill)
-        killer.start()
-        got = sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
-        killer.join()
+            def kill() -> None:
+                end = time.monotonic() + 60
+                while not list(folder.glob(begun)) and time.monotonic() < end:
+                    time.sleep(0.02)
+                os.kill(killed.pid, signal.SIGKILL)
+
+            killer = threading.Thread(target=kill)
+            killer.start()
+            try:
+                return sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
+            finally:
+                killer.join()
+
+        got = summed(victim, f"*.{victim.pid}.begun")
         assert victim.wait(20) == -signal.SIGKILL
-        begun = [p.name.split(".")[0] for p in folder.glob("*.begun")]
-        assert sorted(set(begun)) == [f"part-{i:04d}" for i in range(PARTS)] and len(begun) > PARTS
+        begun = list(folder.glob("*.begun"))
+        parts = [p.name.split(".")[0] for p in begun]
+        assert sorted(set(parts)) == [f"part-{i:04d}" for i in range(PARTS)] and len(parts) > PARTS
         same(got, dict(sum_snapshot(CountSums(work.card), opened(folder))))
-
-
-@pytest.mark.service
-def test_a_scheduler_killed_in_the_middle_is_named(tmp_path: Path, folder: Path) -> None:
-    (tmp_path / "dask").mkdir()
-    with dask_cluster(tmp_path / "dask") as cluster:
-
-        def kill() -> None:
-            end = time.monotonic() + 60
-            while not list(folder.glob("*.begun")) and time.monotonic() < end:
-                time.sleep(0.02)
-            os.kill(cluster.processes[0].pid, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        work = Slow(make_card(Path(), ["log.csv"]))
+        for path in begun:
+            path.unlink()
         with pytest.raises(RuntimeError, match=r"part-\d+.parquet: the scheduler went away; start it, and run again"):
-            sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
-        killer.join()
+            summed(scheduler, "*.begun")
 
 
 @pytest.mark.service

@@ -231,25 +231,22 @@ def test_as_many_processes_as_memory_holds_partitions_of(tmp_path: Path, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.service
-@pytest.mark.parametrize("killed", [False, True])
-def test_workers_of_dask_ingest_the_same_bytes(killed: bool, tmp_path: Path) -> None:
-    card = write_tables(tmp_path)
+def test_workers_of_dask_ingest_the_same_bytes_and_the_last_of_them_alone(tmp_path: Path) -> None:
+    card, made = write_tables(tmp_path), list[Snapshot]()
     (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask") as cluster:
 
         def kill(done: int, total: int | None) -> None:
-            if killed and cluster.workers[0].poll() is None:
+            if made and cluster.workers[0].poll() is None:
                 cluster.workers[0].kill()
 
-        made = ingest(
-            card,
-            tmp_path / "store",
-            partitions=5,
-            resources=Resources(progress=kill, elsewhere=OnDask(cluster.address)),
-        )
-        assert killed == (cluster.workers[0].poll() is not None)
+        resources = Resources(progress=kill, elsewhere=OnDask(cluster.address))
+        for store in ("both", "one"):
+            made.append(ingest(card, tmp_path / store, partitions=5, resources=resources))
+            assert (store == "one") == (cluster.workers[0].poll() is not None)
         logs = cluster.logs()
-    assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
+    alone = files_of(ingest(card, tmp_path / "other", partitions=5))
+    assert [files_of(one) for one in made] == [alone] * 2
     assert "odd-" not in logs and "log-a" not in logs
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.mutants.run import ROOT, SHARE, Mutant, mutants
 
-SAMPLE, SEED = 6, 24
+SAMPLE, SEED = 3, 24
 
 
 def gone(mutant: Mutant) -> Iterator[str]:
@@ -40,15 +40,14 @@ def test_few_are_accepted_and_each_says_why():
 
 @pytest.mark.slow
 def test_a_sample_is_noticed():
-    """None of the sample is an accepted survivor; at most one may pass."""
+    """None of the sample is an accepted survivor, and none may pass; the table of evidence ``mutants`` tries all."""
     command = [sys.executable, "-P", "-m", "tests.mutants.run", str(SAMPLE), str(SEED)]
     run = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=1800, check=False)
     outcomes = [
         line for line in run.stdout.splitlines() if re.match(r"(killed|survived|broken test|out of date) ", line)
     ]
     assert len(outcomes) == SAMPLE, run.stderr
-    assert sum(line.startswith("killed") for line in outcomes) >= SAMPLE - 1, run.stdout
-    assert not [line for line in outcomes if line.startswith(("broken test", "out of date"))], run.stdout
+    assert all(line.startswith("killed") for line in outcomes), run.stdout
 
 
 @pytest.mark.slow
