@@ -318,7 +318,8 @@ class HeldOutRun:
         diagnostics = (*evaluated.diagnostics, *clip_diagnostics(evaluated, answers), *self.region)
         evaluated = replace(evaluated, diagnostics=diagnostics, outside=self.outside)
         if evaluated.changes and (far := self._beyond(learnt, answers)) is not None:
-            evaluated = replace(evaluated, calibrated=False, outside=self.outside or far)
+            # said first: no number of people brings such a policy inside
+            evaluated = replace(evaluated, calibrated=False, outside=far)
         cost = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
         return LearntHeldOut(published, evaluated, Joint.model_validate(cost))
 

@@ -32,6 +32,7 @@ from pipeline.statistics.moment_layout import PEOPLE
 _CUT = 0.02
 # largest mean square of the weights of a step, on observations; in measured runs it was at most 11.3
 _SQUARE = 12.0
+SELDOM = "Practice seldom does what the policy advises"
 # weight of a state at which dp-one-step cuts
 _MOST_STATE = 2.5
 
@@ -43,7 +44,7 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
         if square <= _SQUARE:
             return None
         return (
-            "Practice seldom does what the policy advises: the mean square of the weights of a step is "
+            f"{SELDOM}: the mean square of the weights of a step is "
             f"{number(square, 2)}, and intervals were measured up to {number(_SQUARE)}."
         )
     if isinstance(evaluation, LinearEvaluation):
@@ -57,7 +58,7 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
     if cut <= _CUT:
         return None
     return (
-        f"Practice seldom does what the policy advises, or seldom comes where it leads: {number(100 * cut, 2)} % of "
+        f"{SELDOM}, or seldom comes where it leads: {number(100 * cut, 2)} % of "
         f"its steps lie beyond the largest weight of a row, and intervals were measured up to {number(100 * _CUT)} %."
     )
 

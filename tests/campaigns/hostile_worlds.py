@@ -45,6 +45,7 @@ from pipeline.files import private_folder
 from pipeline.learners.held_out import LearntHeldOut
 from pipeline.learners.learner import LearntFacts, RunPlan
 from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.overlap import SELDOM
 from pipeline.learners.tabular_facts import broken_off
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.logs.parts import Split, part_key
@@ -69,6 +70,7 @@ WORD = ("recorded_falsely", "rule_changed", "outcomes_lost", "returning_capped")
 DRAWS = 60
 # what a row depends on: an edit of anything else makes no run anew
 _DECIDES = ("pipeline.evaluation.confounding", "pipeline.facts.evaluation", "pipeline.facts.verdict")
+_DECIDES += ("pipeline.learners.overlap", "pipeline.learners.tabular_facts")
 _LEARNS = ("pipeline.agents.apvi", "pipeline.agents.vapvi")
 CODE = tuple(
     dict.fromkeys(
@@ -241,7 +243,9 @@ def verdict_of(facts: LearntFacts, case: Case, release: Release, *, covered: boo
     data = declared(case.card, None).model_copy(update={"kind": "real"})
     found = facts.evaluation
     assert found is not None
-    found = replace(found, calibrated=True) if covered else found
+    # more measurements would not cover a policy that nobody can contradict
+    contradicted = not (found.outside or "").startswith(SELDOM)
+    found = replace(found, calibrated=True) if covered and contradicted else found
     least, most = task_of(case.card).value_range(0)
     told = confounding(
         found,
