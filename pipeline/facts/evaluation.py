@@ -128,6 +128,8 @@ class Evaluated:
     in; None: nothing does, or nothing that could be named.
     ``misfit``: of the sums that must come out as zero if values are linear in the declared features, the z that lies
     farthest from it; None without features.  Beyond 3 on either side the answer is withheld.
+    ``unweighted``: True where people are too few to tell how often the policy comes to a state: states weigh as in
+    practice, and nothing corrects the model in those where practice seldom comes.
     """
 
     estimator: str
@@ -154,6 +156,7 @@ class Evaluated:
     judged_before: str | None = None
     misfit: Number | None = None
     outside: str | None = None
+    unweighted: bool | None = None
 
     @model_serializer(mode="wrap")
     def _without_none(self, handler: SerializerFunctionWrapHandler) -> Dump:

@@ -136,6 +136,8 @@ class Verdict(Part):
     features
         Whether the estimate rests on values that the declared features of observations describe: checks of what they
         leave out look in few directions.
+    unweighted
+        Whether states weigh as in practice, so that nothing corrects the model where practice seldom comes.
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     unsaid
@@ -152,6 +154,7 @@ class Verdict(Part):
     left_out: Number | None = None
     returning: bool = False
     features: bool = False
+    unweighted: bool = False
     later: bool = False
     unsaid: bool = False
 
@@ -175,6 +178,7 @@ class Verdict(Part):
         open_ = None if self.confounding is None else self.confounding.condition
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
+        found += ["practice often comes to the states that the policy leads to"] if self.unweighted else []
         found += ["practice was the same among those who taught"] if self.later else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:
@@ -330,6 +334,7 @@ def decide(
         "left_out": _left_out(evaluated, data),
         "returning": returning,
         "features": evaluated.misfit is not None,
+        "unweighted": evaluated.unweighted is True,
         "later": later and unsaid,
         "unsaid": data.kind == "real" and unsaid,
     }

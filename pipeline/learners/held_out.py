@@ -317,16 +317,15 @@ class HeldOutRun:
         published, evaluated = self.evaluation.measure(learnt, answers, share, release.look or 1)
         diagnostics = (*evaluated.diagnostics, *clip_diagnostics(evaluated, answers), *self.region)
         evaluated = replace(evaluated, diagnostics=diagnostics, outside=self.outside)
-        if evaluated.changes and (far := self._beyond(learnt, answers)) is not None:
-            # said first: no number of people brings such a policy inside
-            evaluated = replace(evaluated, calibrated=False, outside=far)
+        if evaluated.changes:
+            from pipeline.learners.overlap import beyond, is_unweighted
+
+            evaluated = replace(evaluated, unweighted=is_unweighted(self.evaluation) or None)
+            if (far := beyond(self.evaluation, learnt, answers)) is not None:
+                # said first: no number of people brings such a policy inside
+                evaluated = replace(evaluated, calibrated=False, outside=far)
         cost = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
         return LearntHeldOut(published, evaluated, Joint.model_validate(cost))
-
-    def _beyond(self, learnt: Learnt, answers: Release) -> str | None:
-        from pipeline.learners.overlap import beyond
-
-        return beyond(self.evaluation, learnt, answers)
 
     def _learnt(self, release: Release) -> Learnt:
         """The policy that held-out people evaluate."""

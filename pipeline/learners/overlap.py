@@ -63,6 +63,12 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
     )
 
 
+def is_unweighted(evaluation: object) -> bool:
+    """Whether states weigh as in practice, as people are too few for moments of practice."""
+    one_step = isinstance(evaluation, OneStepEvaluation)
+    return one_step and evaluation.plan.card.domain.horizon > 1 and not evaluation.features.practice
+
+
 def _cut(evaluation: TabularEvaluation, found: LearntCounts) -> float:
     """Share of the policy's steps, in the released model, that the cut takes from the weights."""
     made, planner, policy = found.learnt, evaluation.terms.planner, found.learnt.plan.policy

@@ -571,6 +571,10 @@ _FEATURES = (
     "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
     "misses what lies in none."
 )
+_UNWEIGHTED = (
+    "People are too few to tell how often the policy comes to a state: where practice seldom comes, an error of the "
+    "model stands."
+)
 _LATER = "Those who judge came after those who taught: if practice changed in between, their scores can mislead."
 _COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
 
@@ -594,6 +598,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
         words += [_COURSE] if verdict.confounding.course else []
     words += [_FEATURES] if verdict.features and decided else []
+    words += [_UNWEIGHTED] if verdict.unweighted and decided else []
     words += [_LATER] if verdict.later and decided else []
     several = report.dataset.episodes_per_user > 1
     words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
@@ -677,6 +682,7 @@ def _asked(verdict: Verdict) -> list[str]:
     traits = verdict.confounding and verdict.confounding.condition
     asked = [] if traits is None else [_ASK[traits]]
     asked += [_BENT] if verdict.features else []
+    asked += ["Does it lead to states in which people seldom are?"] if verdict.unweighted else []
     asked += ["Did practice change before those who judge came?"] if verdict.later else []
     asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
     if verdict.unsaid or verdict.left_out is not None:
