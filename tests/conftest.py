@@ -48,6 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Slow tests alone are asked for: no worker imports files without one, which are half of the work of collecting."""
+    if config.option.markexpr != "slow" or not collection_path.name.startswith("test_"):
+        return None
+    return True if "mark.slow" not in collection_path.read_text(encoding="utf-8") else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Rooms whose files take long are handed out first, so that no worker is left alone with one of them."""
     items.sort(key=lambda item: item.path.parent.name not in _LONG)

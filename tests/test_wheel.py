@@ -36,11 +36,13 @@ def test_the_wheel_holds_code_types_recipes_and_shelf_but_no_package_called_data
 
 @pytest.mark.slow
 def test_demo_runs_from_the_wheel_in_an_empty_folder(wheel, tmp_path):
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=120)
+    # the pip that is here fills it: one of its own takes seconds to install
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True, timeout=120)
     python = tmp_path / "venv" / "bin" / "python"
     # what is imported is compiled on the way; of all that is installed that is little
     options = ["--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt")]
-    subprocess.run([str(python), "-m", "pip", "install", *options, str(wheel)], check=True, timeout=900)
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
+    subprocess.run([*pip, *options, str(wheel)], check=True, timeout=900)
     empty = tmp_path / "empty"
     empty.mkdir()
     command = [str(tmp_path / "venv" / "bin" / "reticent"), "demo", "--json"]
