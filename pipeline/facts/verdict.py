@@ -178,7 +178,7 @@ class Verdict(Part):
         open_ = None if self.confounding is None else self.confounding.condition
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
-        found += ["practice often comes to the states that the policy leads to"] if self.unweighted else []
+        found += ["practice often comes where the policy leads"] if self.unweighted else []
         found += ["practice was the same among those who taught"] if self.later else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:

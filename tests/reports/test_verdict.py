@@ -162,7 +162,7 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     words = "if the recorded state explains the outcomes and people come as often whatever is done and comes of it ("
     assert words in answer_of(again) and not again.holds
     alike = decided(evaluation(unweighted=True), data, recorded=True)
-    assert "if practice often comes to the states that the policy leads to (" in answer_of(alike) and not alike.holds
+    assert "if practice often comes where the policy leads (" in answer_of(alike) and not alike.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
     words = (
         f"outcomes, the 20 % of people left out are like the others, {BEFORE}, no other outcome or step is missing "
