@@ -212,7 +212,7 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
     stop = _first_refused(coming, price, entries, name, today)
     judged = _judged(s, entries)
     if judged is not None and judged < len(coming) and (stop is None or judged <= stop[0]):
-        stop = judged, "since"
+        stop = judged, {"limit": "since"}
     paid = len(coming) if stop is None else stop[0]
     spent = sum((Fraction(e.body["rho"]) for e in charged), Fraction(0))
     return answers.CalendarPlan(
@@ -227,8 +227,7 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
         paid=paid,
         last=str(coming[paid - 1]) if paid else None,
         refused=None if stop is None else str(coming[stop[0]]),
-        limit=None if stop is None else stop[1].limit,
-        **({} if stop is None else _whose(stop[1], name)),
+        **({"limit": None} if stop is None else stop[1]),
         **present(verdicts=_verdicts(s, plan, entries, paid)),
     )
 
@@ -296,8 +295,8 @@ def _coming(calendar: Schedule, today: date, stands: bool) -> Iterator[date]:
 
 def _first_refused(
     coming: Sequence[date], price: Fraction, entries: Sequence[Entry], name: str, today: date
-) -> tuple[int, Allowance] | None:
-    """The first date that some limit does not allow, and which limit says so."""
+) -> tuple[int, Dump] | None:
+    """The first date that some limit does not allow, and facts of that limit."""
     left, taken = dict[str, list[Allowance]](), Counter[str]()
     newest = max((e.at for e in entries), default="")
     for i, day in enumerate(coming):
@@ -310,7 +309,7 @@ def _first_refused(
         if charged not in left:
             left[charged] = allowances(entries, name, at)
         if passed := [a for a in left[charged] if price * taken[periods[a.limit]] > a.rho]:
-            return i, passed[0]
+            return i, {"limit": passed[0].limit, **_whose(passed[0], name)}
     return None
 
 
