@@ -209,7 +209,7 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
     # of a calendar without an end, no date is looked at beyond the first that the budget's life does not pay
     most = None if ends or not price else max(0, int(remaining / price)) + 1
     coming = list(itertools.islice(_coming(calendar, today, stands), most))
-    stop = _first_refused(coming, price, entries, name, today)
+    stop: tuple[int, Dump] | None = _first_refused(coming, price, entries, name, today)
     judged = _judged(s, entries)
     if judged is not None and judged < len(coming) and (stop is None or judged <= stop[0]):
         stop = judged, {"limit": "since"}
