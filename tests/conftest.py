@@ -125,9 +125,12 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def unread() -> Iterator[None]:
     """Pages of runs are a quarter of the time of a run, and nobody reads them here: they stay empty."""
+    # all are imported before one is patched: each takes the name from the first
+    from flows.jobs import playing, proof, run
+
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("run", "proof", "playing"):
-            patch.setattr(f"flows.jobs.{module}.drawn_pages", lambda *_: ("", ""))
+        for module in (run, proof, playing):
+            patch.setattr(module, "drawn_pages", lambda *_: ("", ""))
         yield
 
 
