@@ -371,7 +371,10 @@ class Practice(Part):
 
     @property
     def is_followed(self) -> bool:
-        """Whether the policy does what practice does, as far as the release shows: in 99 of 100 decisions of a cell."""
+        """Whether the policy does what practice does, as far as the release shows.
+
+        In 95 of 100 decisions of each cell at least, and in 99 of 100 of a cell on average.
+        """
         followed = [float(c[2]) for c in self.cells]
         # noise in a thin cell looks like another action
         return (

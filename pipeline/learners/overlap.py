@@ -2,7 +2,7 @@
 
 A row of a held-out person weighs as often as the policy is there more than practice, and this weight is cut.  Beyond
 the cut the estimate rests on the model that chose the policy for what it overestimates, and the interval does not know.
-All measured runs were of practice that often does what a policy may advise: no weight was cut there.
+Coverage was measured where practice often does what a policy may advise; both limits below are chosen, not measured.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pipeline.logs.one_step_scores import RATIO_STEPS
 from pipeline.privacy.release import Release
 from pipeline.statistics.moment_layout import PEOPLE
 
-# largest share of the policy's steps beyond the cut of weights; it was 0 in all measured runs
+# largest share of the policy's steps beyond the cut of weights
 _CUT = 0.02
-# largest mean square of the weights of a step, on observations; in measured runs it was at most 11.3
+# largest mean square of the weights of a step, on observations
 _SQUARE = 12.0
 SELDOM = "Practice seldom does what the policy advises"
 # weight of a state at which dp-one-step cuts
@@ -45,7 +45,7 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
             return None
         return (
             f"{SELDOM}: the mean square of the weights of a step is "
-            f"{number(square, 2)}, and intervals were measured up to {number(_SQUARE)}."
+            f"{number(square, 2)}, and beyond {number(_SQUARE)} no interval is called measured."
         )
     if isinstance(evaluation, LinearEvaluation):
         cut = _cut(evaluation.judge, evaluation.counted(learnt, answers))
@@ -59,7 +59,8 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
         return None
     return (
         f"{SELDOM}, or seldom comes where it leads: {number(100 * cut, 2)} % of "
-        f"its steps lie beyond the largest weight of a row, and intervals were measured up to {number(100 * _CUT)} %."
+        f"its steps lie beyond the largest weight of a row, and beyond {number(100 * _CUT)} % no interval is called "
+        "measured."
     )
 
 
