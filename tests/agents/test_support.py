@@ -75,7 +75,11 @@ def runs(agent, states, horizon, successors, people, rho, seeds):
         yield said.improvement, gain, policy.probabilities[..., TRIED:].sum()
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda w: f"{w[0]}-{w[3]}")
+@pytest.mark.parametrize(
+    "world",
+    [pytest.param(w, marks=pytest.mark.slow if w is WORLDS[1] else ()) for w in WORLDS],
+    ids=lambda w: f"{w[0]}-{w[3]}",
+)
 def test_what_nobody_tried_is_never_recommended_nor_said_to_be_better(world):
     """``dp-apvi`` of before said "better" in 5 of 5 dense worlds and 3 of 5 sparse ones, linear agents in 5 of 5."""
     found = list(runs(*world))

@@ -160,6 +160,7 @@ def test_simulated_tables_approach_the_binned_process_and_no_other(river_card: C
     assert mean == pytest.approx(truth(card, world, "right-0.8", uniform(20, 2, 2))["v_behavior"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_pooled_tables_approach_the_pooled_process_and_no_other(river_card: Callable[..., Card]):
     card, world = river_card(labels=HALVES, dynamics="stationary"), riverswim()
     counts = sample_counts(card, world, "right-0.8", 200_000, np.random.default_rng(2)).tables
@@ -260,7 +261,11 @@ def test_pooling_a_step_dependent_world_weighs_its_steps_by_their_visits(make_ca
 
 @pytest.mark.parametrize(
     ("bins", "dynamics", "best"),
-    [("4", None, 0.7416), ("4", "per_step", 0.7418), ("8", None, 0.7425), ("32", None, 0.7450)],
+    [
+        ("4", None, 0.7416),
+        ("32", None, 0.7450),
+        *(pytest.param(*more, marks=pytest.mark.slow) for more in (("4", "per_step", 0.7418), ("8", None, 0.7425))),
+    ],
 )
 def test_the_best_policy_on_the_shipped_bins_is_worth_what_the_readme_says_and_more_bins_leave_a_little_more(
     icu: tuple[Card, World], bins: str, dynamics: str | None, best: float

@@ -19,9 +19,8 @@ def same(name: str, key: str, found: Any) -> None:
     assert not wrong, f"{len(wrong)} differ, among them:\n" + "\n".join(wrong[:20])
 
 
-@pytest.mark.parametrize(
-    "card", [pytest.param(c, marks=pytest.mark.slow if c == "icu_sepsis" else ()) for c in numbers.SHIPPED]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("card", numbers.SHIPPED)
 def test_shipped_recipes(tmp_path, card):
     same("shipped", card, numbers.shipped(card, tmp_path))
 

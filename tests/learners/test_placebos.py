@@ -51,6 +51,7 @@ def test_a_trait_that_moves_rewards_shows_in_the_past_alone(agent, dynamics):
     assert all(f.hidden > f.improvement.lower for f in seen if f.hidden is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "dynamics"), AGENTS)
 def test_a_trait_that_moves_the_course_shows_in_what_was_lost(agent, dynamics):
     """Of many people: of a one-step policy less is lost on the way into a state."""

@@ -46,6 +46,7 @@ def test_private_ofu_rl_says_whether_it_left_zero(simulate):
     assert plain["optimistic_share"] == 1.0
 
 
+@pytest.mark.slow
 def test_long_batches_run_and_an_enormous_budget_lets_it_leave(simulate):
     """More than 4 096 episodes of one plan are exact means; just after it leaves zero it may lose more than before."""
     long = {"episodes": 60_000, "growth": 3.0, "starts": 2}
