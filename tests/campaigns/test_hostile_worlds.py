@@ -60,6 +60,7 @@ def test_a_value_without_the_trait_is_not_that_of_the_log():
     assert abs(off(world, log, world.value(policy, follows))) < 4 < abs(off(world, log, twin.value(policy, follows)))
 
 
+@pytest.mark.slow
 def test_hidden_traits_mislead_who_believes_the_declared_state():
     for family in MISLEADING:
         wrong = []
