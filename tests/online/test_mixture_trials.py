@@ -40,6 +40,7 @@ def test_without_noise_the_rule_for_ties_changes_nothing_once_it_has_learnt(monk
     assert max(ends) - min(ends) < 1e-3 * 0.228
 
 
+@pytest.mark.slow
 def test_no_data_is_the_agent_without_its_statistics(simulate):
     """The known rewards alone do not teach it: it stays far from what is learnt with data."""
     found = simulate("private-linopt-vi", epsilon=10, beside=["no-data", "ucrl-vtr"])["agents"]
