@@ -23,6 +23,8 @@ from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.shop import RECIPE
 from tests.jobs import page_of, proof_of, purge_job, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 KINDS = ("tree", "toeplitz")
 
 
