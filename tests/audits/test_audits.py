@@ -306,7 +306,14 @@ WORLDS = [
 ]
 
 
-@pytest.mark.parametrize(("agent", "calibration", "world", "knobs", "trust", "attacks"), WORLDS)
+# of each kind of message one by default
+_USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp", "sdp-pe", "private-ofu-rl", "explore-then-commit")
+
+
+@pytest.mark.parametrize(
+    ("agent", "calibration", "world", "knobs", "trust", "attacks"),
+    [pytest.param(*w, marks=() if w[0] in _USUAL else pytest.mark.slow) for w in WORLDS],
+)
 def test_an_online_agents_messages_are_attacked_at_its_recipes_budget(
     tmp_path, agent, calibration, world, knobs, trust, attacks
 ):

@@ -92,7 +92,10 @@ def mechanisms(said):
     return json.loads((Path(said["folder"]) / "release.json").read_text(encoding="utf-8"))["mechanisms"]
 
 
-@pytest.mark.parametrize(("agent", "times"), [("dp-ucbvi-jdp", 9), ("dp-ucbvi-ldp", 3), ("counts-shuffle", None)])
+@pytest.mark.parametrize(
+    ("agent", "times"),
+    [("dp-ucbvi-jdp", 9), pytest.param("dp-ucbvi-ldp", 3, marks=pytest.mark.slow), ("counts-shuffle", None)],
+)
 def test_users_who_return_pay_for_all_their_episodes_and_send_them(simulate, agent, times):
     """``times``: the squared sensitivity; in the shuffle model they pay by group privacy."""
     asked = {"epsilon": 3, "episodes": 200, "seed": 4}
