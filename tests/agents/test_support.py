@@ -87,6 +87,7 @@ def test_what_nobody_tried_is_never_recommended_nor_said_to_be_better(world):
     assert all(abs(gain) < 1e-9 and said.lower <= 0 for said, gain, _ in found)
 
 
+@pytest.mark.slow
 def test_a_floor_at_two_deviations_recommends_it(monkeypatch):
     monkeypatch.setattr(support, "floor", lambda sd, cells: 2 * sd)
     assert sum(there > 0 for _, _, there in runs(*WORLDS[0][:-1], seeds=5)) > 5 / 2

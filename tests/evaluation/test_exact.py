@@ -129,6 +129,7 @@ def test_rewards_on_entering_are_those_of_the_world(icu: tuple[Card, World]):
     assert found.rewards.max() > 0.01
 
 
+@pytest.mark.slow
 def test_uniform_over_bins_is_uniform_in_the_world(icu: tuple[Card, World]):
     t = truth(*icu, "clinician", uniform(20, 4, 25))
     assert t["v_policy"] == pytest.approx(t["v_uniform"], abs=1e-12)
@@ -151,6 +152,7 @@ def _z(card: Card, process: TabularMDP, counts: dict[str, np.ndarray]) -> float:
     return float(score.max())
 
 
+@pytest.mark.slow
 def test_simulated_tables_approach_the_binned_process_and_no_other(river_card: Callable[..., Card]):
     card, world = river_card(labels=HALVES), riverswim()
     counts = dict(sample_counts(card, world, "right-0.8", 200_000, np.random.default_rng(1)).tables)

@@ -60,8 +60,9 @@ def test_a_trait_that_moves_the_course_shows_in_what_was_lost(agent, dynamics):
     assert np.median(np.abs(seen)) > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "dynamics"), AGENTS)
-@pytest.mark.parametrize(("rho", "people"), [pytest.param(0.03, 30_000, marks=pytest.mark.slow), (1.0, 10_000)])
+@pytest.mark.parametrize(("rho", "people"), [(0.03, 30_000), (1.0, 10_000)])
 def test_where_nothing_is_hidden_both_are_centred(agent, dynamics, rho, people):
     """At small rho too: what is uncertain of practice moves neither."""
     open_ = {**SIZES, "people": (people, people), "effect": (0.15, 0.3), "push": (0.5, 1.0)}
