@@ -34,6 +34,7 @@ import typer.main
 import typer.testing
 import vl_convert
 
+from pipeline.declaration import code
 from pipeline.declaration.card import Card
 from pipeline.privacy import budget
 from tests.settled import settle
@@ -92,8 +93,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def made_once() -> Iterator[None]:
-    """What is the same every time and takes long: verbs from their functions' signatures, a chart from its text, and
-    the conversion of a budget.
+    """What is the same every time and takes long: verbs from their functions' signatures, a chart from its text, the
+    conversion of a budget, and versions of libraries.
 
     Studies see one core: runs this short take less than a process takes to start.
     """
@@ -102,6 +103,7 @@ def made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", verbs)
         patch.setattr(typer.testing, "_get_command", verbs)
+        patch.setattr(code, "version", cache(code.version))
         patch.setattr(budget, "_log_delta", lru_cache(None, typed=True)(budget._log_delta))
         patch.setattr(vl_convert, "vegalite_to_svg", lambda chart: drawn(json.dumps(chart)))
         patch.setattr("os.sched_getaffinity", lambda pid: {0})

@@ -22,8 +22,12 @@ def pytest_configure(config):
 @pytest.mark.parametrize(
     ("rule", "name", "code", "workers"),
     [
-        *(("", "a", 0, []), ("none", "a", 1, []), ("none", "b", 0, [])),
-        *(("listed", "a", 1, workers) for workers in ([], ["-p", "xdist", "-n", "1"])),
+        ("none", "a", 1, []),
+        ("none", "b", 0, []),
+        *(
+            pytest.param(rule, "a", code, workers, marks=pytest.mark.slow)
+            for rule, code, workers in (("", 0, []), ("listed", 1, []), ("listed", 1, ["-p", "xdist", "-n", "1"]))
+        ),
     ],
 )
 def test_a_skip_that_is_not_listed_fails_the_run(tmp_path: Path, rule: str, name: str, code: int, workers: list[str]):

@@ -47,6 +47,7 @@ def test_on_the_papers_plants_it_is_far_below_zero(simulate):
     assert lost(said, "private-adaptive-lqr") < 0.55 * lost(said, "zero")
 
 
+@pytest.mark.slow
 def test_offline_known_controls_leave_a_thousandth_of_what_zero_loses(simulate):
     said = simulate("dp-residual-lqr", PLANT | {"instance": 5}, epsilon=1, episodes=EPISODES, beside=["zero"])
     assert lost(said, "dp-residual-lqr") < 0.001 * lost(said, "zero")
@@ -61,6 +62,7 @@ def test_without_noise_it_is_the_baseline_to_the_last_bit():
     assert plain.facts["trust"] == "none"
 
 
+@pytest.mark.slow
 def test_with_hardly_any_budget_it_stays_near_zero(simulate):
     """Nothing is certain enough to be played, and exploring is not worth its cost."""
     said = simulate("private-adaptive-lqr", PLANT, epsilon=0.02, beside=["zero"])

@@ -112,7 +112,7 @@ def test_only_eigenvalues_below_the_floor_are_raised():
     assert raise_eigenvalues(G, 0.0)[0] is G
 
 
-@pytest.mark.parametrize("number", [1, 5])
+@pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_ten_thousand_episodes_at_epsilon_one_leave_little_to_gain(simulate, number):
     """Bounds of Assumption 1, no tuned cut; an independent implementation printed .001 here."""
     asked = {"epsilon": 1, "episodes": 10_000, "runs": 9, "beside": ["zero"]}

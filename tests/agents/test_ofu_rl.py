@@ -42,7 +42,7 @@ def baseline(world: LqSystem, ends):
     return lq_regularizer(message(world), ends, None, 1.0, WORLD, SeededNoise(0))
 
 
-@pytest.mark.parametrize("calibration", ["tight", "paper"])
+@pytest.mark.parametrize("calibration", [pytest.param("tight", marks=pytest.mark.slow), "paper"])
 def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit(calibration):
     world, ends = lq_instance(1), batch_ends(40, 2.0)
     plain = play(world, baseline(world, ends), ends)
@@ -107,7 +107,7 @@ def test_the_radius_of_a_noisy_moment_is_the_page_s():
     assert radius(control(world), ridge, 100, OfuConstants(volume="released")) == pytest.approx(bare)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, pytest.param(5, marks=pytest.mark.slow)])
 def test_models_are_optimistic_gains_bounded_and_nothing_is_played_before_a_zero_can_be_excluded(number):
     world, ends = lq_instance(number), batch_ends(60, 2.0)
     played = play(world, baseline(world, ends), ends)

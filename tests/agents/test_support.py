@@ -75,7 +75,11 @@ def runs(agent, states, horizon, successors, people, rho, seeds):
         yield said.improvement, gain, policy.probabilities[..., TRIED:].sum()
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda w: f"{w[0]}-{w[3]}")
+@pytest.mark.parametrize(
+    "world",
+    [pytest.param(w, marks=pytest.mark.slow if w is WORLDS[1] else ()) for w in WORLDS],
+    ids=lambda w: f"{w[0]}-{w[3]}",
+)
 def test_what_nobody_tried_is_never_recommended_nor_said_to_be_better(world):
     """``dp-apvi`` of before said "better" in 5 of 5 dense worlds and 3 of 5 sparse ones, linear agents in 5 of 5."""
     found = list(runs(*world))
@@ -83,6 +87,7 @@ def test_what_nobody_tried_is_never_recommended_nor_said_to_be_better(world):
     assert all(abs(gain) < 1e-9 and said.lower <= 0 for said, gain, _ in found)
 
 
+@pytest.mark.slow
 def test_a_floor_at_two_deviations_recommends_it(monkeypatch):
     monkeypatch.setattr(support, "floor", lambda sd, cells: 2 * sd)
     assert sum(there > 0 for _, _, there in runs(*WORLDS[0][:-1], seeds=5)) > 5 / 2

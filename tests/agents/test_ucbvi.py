@@ -251,6 +251,7 @@ def test_counts_drawn_at_once_have_the_law_of_episodes_played_one_by_one():
     assert (fast.sum((2, 3, 4)) == size).all()
 
 
+@pytest.mark.slow
 def test_it_learns_with_and_without_privacy_and_learnt_rewards_cost_more_than_known_ones(simulate):
     known, learnt = (simulate("ucbvi", episodes=10**4, rewards=rewards) for rewards in ("known", "learnt"))
     assert known["regret"]["mean"] < 30 and known["regret"]["mean"] < learnt["regret"]["mean"] < 150
@@ -273,7 +274,9 @@ def test_a_whole_batch_is_not_staked_on_a_cell_that_only_noise_recommends():
     assert totals[1.0] < 800 < totals[math.inf]
 
 
-@pytest.mark.parametrize(("pooled", "rewards"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("pooled", "rewards"), [pytest.param(False, False, marks=pytest.mark.slow), (True, False), (False, True)]
+)
 def test_what_noise_does_to_a_value_is_its_deviation_when_noise_is_drawn_again(pooled, rewards):
     rng, task = np.random.default_rng(6), task_of(RANDOM, pooled, rewards)
     n = rng.integers(2000, 4000, (*task.layout.cells, task.layout.states)).astype(float)

@@ -90,7 +90,7 @@ def test_the_exact_sampler_of_a_release_is_not_flagged():
     assert not v.violates and v.ratio > 0.3, v
 
 
-@pytest.mark.parametrize("name", ["one-shot", "lq moments"])
+@pytest.mark.parametrize("name", [pytest.param("one-shot", marks=pytest.mark.slow), "lq moments"])
 def test_noise_for_many_copies_is_that_of_whole_releases(name):
     """One release at a time, rows and all: the same verdict, and the same spread of the same tables."""
     draws, apart = 100, list[np.ndarray]()
@@ -120,7 +120,7 @@ def _half_gram_noise(right):
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        ("interactive, centred", _half_gram_noise),
+        pytest.param("interactive, centred", _half_gram_noise, marks=pytest.mark.slow),
         ("lq moments", _half_gram_noise),
         ("one-shot", _no_gram_noise),
     ],
@@ -244,7 +244,7 @@ def test_bounds_of_known_laws():
     assert lower_rate(50, 100, 1e-4) < 0.5 < upper_rate(50, 100, 1e-4)
 
 
-@pytest.mark.parametrize(("n", "epsilon"), [(1, 1.0), (2, 0.5), (40, 4.0)])
+@pytest.mark.parametrize(("n", "epsilon"), [(1, 1.0), (2, 0.5), pytest.param(40, 4.0, marks=pytest.mark.slow)])
 def test_the_law_of_a_laplace_likelihood_ratio(n, epsilon):
     """Against draws; its inverse gives the loss back."""
     steps, rng = np.full(n, epsilon / n), np.random.default_rng(5)
@@ -306,7 +306,14 @@ WORLDS = [
 ]
 
 
-@pytest.mark.parametrize(("agent", "calibration", "world", "knobs", "trust", "attacks"), WORLDS)
+# of each kind of message one by default
+_USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp", "sdp-pe", "private-ofu-rl", "explore-then-commit")
+
+
+@pytest.mark.parametrize(
+    ("agent", "calibration", "world", "knobs", "trust", "attacks"),
+    [pytest.param(*w, marks=() if w[0] in _USUAL else pytest.mark.slow) for w in WORLDS],
+)
 def test_an_online_agents_messages_are_attacked_at_its_recipes_budget(
     tmp_path, agent, calibration, world, knobs, trust, attacks
 ):
@@ -339,7 +346,7 @@ def test_a_counter_calibrated_for_its_audit_alone_is_flagged(tmp_path, monkeypat
     assert found["violates"] is found["whole_plan"]["over"] is True
 
 
-@pytest.mark.parametrize("kind", ["tree", "toeplitz"])
+@pytest.mark.parametrize("kind", ["tree", pytest.param("toeplitz", marks=pytest.mark.slow)])
 def test_the_rows_of_a_nightly_recipe_are_attacked(tmp_path, kind):
     recipe = tmp_path / "nights.toml"
     nightly = f'[nightly]\nnights = 365\nfirst = 2026-01-01\ncounter = "{kind}"\n'

@@ -15,7 +15,7 @@ from tests.campaigns import bad_input
 from tests.campaigns.bad_files import DAMAGES, damages_of, drawn
 from tests.campaigns.bad_layouts import SECRET, Case, layouts
 
-SAMPLE = drawn(30, start=1)
+SAMPLE = drawn(15, start=1)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_an_undamaged_log_of_each_layout_is_wholly_there(layout: str, tmp_path: 
 
 
 def test_the_same_seed_draws_the_same_cases_and_all_damages() -> None:
-    assert drawn(30, start=1) == SAMPLE != drawn(30, start=2)
+    assert drawn(15, start=1) == SAMPLE != drawn(15, start=2)
     assert {damage for layout in layouts() for damage in damages_of(layout)} == set(DAMAGES)
 
 

@@ -60,6 +60,7 @@ def test_a_value_without_the_trait_is_not_that_of_the_log():
     assert abs(off(world, log, world.value(policy, follows))) < 4 < abs(off(world, log, twin.value(policy, follows)))
 
 
+@pytest.mark.slow
 def test_hidden_traits_mislead_who_believes_the_declared_state():
     for family in MISLEADING:
         wrong = []
@@ -115,7 +116,14 @@ def test_where_nothing_is_better_no_policy_is():
     assert world.nothing_better and abs(world.gain(*anything(world, g))) <= world.tolerance
 
 
-@pytest.mark.parametrize(("family", "seed"), [("open", 0), ("trait_one_step", 0), ("trait_habit", 0), ("entering", 0)])
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("open", 0),
+        ("trait_one_step", 0),
+        *(pytest.param(f, 0, marks=pytest.mark.slow) for f in ("trait_habit", "entering")),
+    ],
+)
 def test_the_product_runs_on_a_world_and_says_one_of_four_things(family, seed):
     row = campaign.run(family, seed)
     assert tuple(row) == campaign.FIELDS

@@ -129,6 +129,7 @@ def test_rewards_on_entering_are_those_of_the_world(icu: tuple[Card, World]):
     assert found.rewards.max() > 0.01
 
 
+@pytest.mark.slow
 def test_uniform_over_bins_is_uniform_in_the_world(icu: tuple[Card, World]):
     t = truth(*icu, "clinician", uniform(20, 4, 25))
     assert t["v_policy"] == pytest.approx(t["v_uniform"], abs=1e-12)
@@ -151,6 +152,7 @@ def _z(card: Card, process: TabularMDP, counts: dict[str, np.ndarray]) -> float:
     return float(score.max())
 
 
+@pytest.mark.slow
 def test_simulated_tables_approach_the_binned_process_and_no_other(river_card: Callable[..., Card]):
     card, world = river_card(labels=HALVES), riverswim()
     counts = dict(sample_counts(card, world, "right-0.8", 200_000, np.random.default_rng(1)).tables)
@@ -160,6 +162,7 @@ def test_simulated_tables_approach_the_binned_process_and_no_other(river_card: C
     assert mean == pytest.approx(truth(card, world, "right-0.8", uniform(20, 2, 2))["v_behavior"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_pooled_tables_approach_the_pooled_process_and_no_other(river_card: Callable[..., Card]):
     card, world = river_card(labels=HALVES, dynamics="stationary"), riverswim()
     counts = sample_counts(card, world, "right-0.8", 200_000, np.random.default_rng(2)).tables
@@ -260,7 +263,13 @@ def test_pooling_a_step_dependent_world_weighs_its_steps_by_their_visits(make_ca
 
 @pytest.mark.parametrize(
     ("bins", "dynamics", "best"),
-    [("4", None, 0.7416), ("4", "per_step", 0.7418), ("8", None, 0.7425), ("32", None, 0.7450)],
+    [
+        ("4", None, 0.7416),
+        *(
+            pytest.param(*more, marks=pytest.mark.slow)
+            for more in (("4", "per_step", 0.7418), ("8", None, 0.7425), ("32", None, 0.7450))
+        ),
+    ],
 )
 def test_the_best_policy_on_the_shipped_bins_is_worth_what_the_readme_says_and_more_bins_leave_a_little_more(
     icu: tuple[Card, World], bins: str, dynamics: str | None, best: float

@@ -53,6 +53,7 @@ def test_an_open_store_a_damaged_ledger_and_a_silent_server_are_faults(home, mon
     with sqlite3.connect(home.root / "ledger.db") as db:
         db.execute("UPDATE entries SET body = replace(body, '3', '9')")
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr("flows.server.serving._PATIENCE", 0)
     assert found(home, "home's ledger").ok is False and found(home, "Prefect server").ok is False
     done = invoke("doctor", "--home", home.root)
     assert done.exit_code == 1 and "WRONG" in done.stdout

@@ -97,7 +97,9 @@ def test_a_quiet_world_is_left_alone(tmp_path, alerts):
     assert all(n["promotion"]["promoted"] for n in nights) and not alerts()
 
 
-@pytest.mark.parametrize("dies", ["before the note", "after the note", "after the pointer"])
+@pytest.mark.parametrize(
+    "dies", ["before the note", pytest.param("after the note", marks=pytest.mark.slow), "after the pointer"]
+)
 def test_a_night_killed_while_it_withdraws_the_run_is_done_by_the_next_attempt(tmp_path, monkeypatch, alerts, dies):
     clinic, home = clinic_in(tmp_path, window=3, changes=2), home_at(tmp_path / "home")
     first, day, store = clinic.night(1), FIRST + timedelta(days=1), reticent.Store(home.root)

@@ -242,7 +242,11 @@ def test_verbs_send_recipes_to_each_other(folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "sizes"),
-    [("trust_riverswim", (5763, 11043)), ("trust_mixture", (1155, 3267)), ("trust_icu_sepsis", (433, 1223))],
+    [
+        pytest.param("trust_riverswim", (5763, 11043), marks=pytest.mark.slow),
+        ("trust_mixture", (1155, 3267)),
+        ("trust_icu_sepsis", (433, 1223)),
+    ],
 )
 def test_shipped_comparisons_ask_what_their_delta_can_mean(name, sizes):
     study = load_study(RECIPES / f"{name}.toml")

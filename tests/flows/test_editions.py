@@ -101,7 +101,9 @@ def test_one_cell_of_one_person_does_not_decide_which_runs_exist(tmp_path: Path)
     assert len(same.runs) == 2 and [rho for kind, rho, _ in same.entries if kind == "INTENT"] == ["1", "1"]
 
 
-@pytest.mark.parametrize(("release", "drawn"), [('"nightly"', 3), ('["2026-01-05", 2026-01-07]', 2)])
+@pytest.mark.parametrize(
+    ("release", "drawn"), [pytest.param('"nightly"', 3, marks=pytest.mark.slow), ('["2026-01-05", 2026-01-07]', 2)]
+)
 def test_nights_release_on_declared_dates_whatever_arrived(
     tmp_path: Path, clock: Any, release: str, drawn: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,9 @@ UNSAID += ["what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 
 
-def lay_out(folder: Path, card: str) -> Path:
-    """A card and its log: mail warms, calls sell to the warm."""
+@cache
+def the_log() -> str:
+    """Mail warms, calls sell to the warm."""
     rng, lines = np.random.default_rng(5), ["customer,visit,t,mood,offer,after"]
     for person in range(PEOPLE):
         mood = "cold" if rng.random() < 0.6 else "warm"
@@ -67,7 +69,12 @@ def lay_out(folder: Path, card: str) -> Path:
             if sold:
                 break
             mood = after
-    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+def lay_out(folder: Path, card: str) -> Path:
+    """A card and its log."""
+    (folder / "log.csv").write_text(the_log())
     (folder / "card.toml").write_text(card)
     return folder
 

@@ -23,10 +23,12 @@ from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.shop import RECIPE
 from tests.jobs import page_of, proof_of, purge_job, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 KINDS = ("tree", "toeplitz")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k == "toeplitz" else pytest.mark.slow) for k in KINDS])
 def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path, monkeypatch, kind):
     shop = Shop(tmp_path, monkeypatch, counter=kind)
     everybody, runs = [], []

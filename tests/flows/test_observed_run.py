@@ -23,7 +23,7 @@ from tests.jobs import foresee_job, home_at, ingest_job, plan_job, policy_of, pr
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory):
+def ran(tmp_path_factory, unread):
     root = tmp_path_factory.mktemp("observed")
     shop, home = lay_out(root / "shop", cartpole(PEOPLE, STEPS)), home_at(root / "home")
     write_minari(shop / "data", PEOPLE, STEPS)

@@ -243,6 +243,7 @@ def test_an_online_agent_starts_from_what_an_offline_run_released(swum, tmp_path
         assert says in str(done.exception), done.exception
 
 
+@pytest.mark.slow
 def test_a_plant_logs_a_run_learns_it_and_an_online_agent_goes_on_in_what_was_released(tmp_path):
     home = tmp_path / "home"
     written = call(home, "simulate", "lq-1", "--logs", "--episodes", 2000, "--to", tmp_path / "plant")

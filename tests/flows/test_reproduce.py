@@ -98,6 +98,7 @@ def test_kept_rows_are_found_again_by_the_same_code_and_a_broken_run_goes_on(tmp
         measure_cells(cells, tmp_path / "cells")
 
 
+@pytest.mark.slow
 def test_processes_give_the_rows_of_this_one(tmp_path, monkeypatch):
     cells = load_study(tiny(tmp_path)).listed()[:2]
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})

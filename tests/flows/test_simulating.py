@@ -49,6 +49,7 @@ def test_a_simulated_lineage_runs_at_once_and_its_report_tells_the_truth(
         assert r["truth"]["v_behavior"] == pytest.approx(v_behavior, abs=5e-5)
 
 
+@pytest.mark.slow
 def test_a_lineage_of_all_states_has_their_features_beside_its_card(tmp_path: Path):
     home = home_at(tmp_path / "home", SHELF)
     made = simulate_logs("icu_sepsis", LogOptions("clinician", 200, bins="all"), home)

@@ -57,7 +57,9 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    "damage", [pytest.param(d, marks=() if d in ("more of somebody", "gone") else pytest.mark.slow) for d in DAMAGE]
+)
 def test_a_damaged_snapshot_is_refused_uncharged_and_ingesting_again_mends_it(people, damage):
     folder, home = people
     store = Store(home.root)

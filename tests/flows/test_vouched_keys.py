@@ -177,8 +177,14 @@ def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put
         reticent(root, "promote", other, "--pointer", run)
 
 
-@pytest.mark.parametrize("form", ["current", "runs/current", "a prefix of a path"])
-@pytest.mark.parametrize("where", ["elsewhere", "beside, by its path", "a name in a file"])
+@pytest.mark.parametrize(
+    ("form", "where"),
+    [
+        pytest.param(form, where, marks=pytest.mark.slow if i and j else ())
+        for i, form in enumerate(("current", "runs/current", "a prefix of a path"))
+        for j, where in enumerate(("elsewhere", "beside, by its path", "a name in a file"))
+    ],
+)
 def test_a_pointer_leads_to_a_run_beside_it_and_nowhere_else(office, tmp_path, monkeypatch, form, where):
     """A forged folder of the same name elsewhere, to which the pointer was redirected, passed for the run in use."""
     root, run = office

@@ -210,8 +210,15 @@ def leavers(lost: float, after_strong: float, strong_pays: float) -> pl.DataFram
     return pl.concat(log)
 
 
-@pytest.mark.parametrize("agent", ["dp-apvi", "dp-vapvi"])
-@pytest.mark.parametrize("word", ["", 'practice = "recorded"\n'])
+@pytest.mark.parametrize(
+    ("agent", "word"),
+    [
+        ("dp-apvi", 'practice = "recorded"\n'),
+        ("dp-vapvi", ""),
+        pytest.param("dp-apvi", "", marks=pytest.mark.slow),
+        pytest.param("dp-vapvi", 'practice = "recorded"\n', marks=pytest.mark.slow),
+    ],
+)
 def test_people_who_leave_unseen_are_no_gain_of_a_policy(tmp_path: Path, agent: str, word: str) -> None:
     """One in a hundred leaves after each visit, whatever was done, and both drugs do the same."""
     features = '[features]\nkind = "one_hot"\n[source]' if agent == "dp-vapvi" else "[source]"

@@ -19,9 +19,8 @@ def same(name: str, key: str, found: Any) -> None:
     assert not wrong, f"{len(wrong)} differ, among them:\n" + "\n".join(wrong[:20])
 
 
-@pytest.mark.parametrize(
-    "card", [pytest.param(c, marks=pytest.mark.slow if c == "icu_sepsis" else ()) for c in numbers.SHIPPED]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("card", numbers.SHIPPED)
 def test_shipped_recipes(tmp_path, card):
     same("shipped", card, numbers.shipped(card, tmp_path))
 
@@ -36,7 +35,7 @@ def test_recipes_for_real_people_on_made_up_ones(tmp_path, name):
     same("shipped", name, numbers.people(name, tmp_path))
 
 
-@pytest.mark.parametrize("card", numbers.TINY)
+@pytest.mark.parametrize("card", [pytest.param(c, marks=pytest.mark.slow if c == "shop" else ()) for c in numbers.TINY])
 def test_every_setting_on_a_tiny_log(tmp_path, card):
     same("tiny", card, numbers.tiny(card, tmp_path))
 

@@ -51,6 +51,7 @@ def test_a_trait_that_moves_rewards_shows_in_the_past_alone(agent, dynamics):
     assert all(f.hidden > f.improvement.lower for f in seen if f.hidden is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "dynamics"), AGENTS)
 def test_a_trait_that_moves_the_course_shows_in_what_was_lost(agent, dynamics):
     """Of many people: of a one-step policy less is lost on the way into a state."""
@@ -59,8 +60,9 @@ def test_a_trait_that_moves_the_course_shows_in_what_was_lost(agent, dynamics):
     assert np.median(np.abs(seen)) > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "dynamics"), AGENTS)
-@pytest.mark.parametrize(("rho", "people"), [pytest.param(0.03, 30_000, marks=pytest.mark.slow), (1.0, 10_000)])
+@pytest.mark.parametrize(("rho", "people"), [(0.03, 30_000), (1.0, 10_000)])
 def test_where_nothing_is_hidden_both_are_centred(agent, dynamics, rho, people):
     """At small rho too: what is uncertain of practice moves neither."""
     open_ = {**SIZES, "people": (people, people), "effect": (0.15, 0.3), "push": (0.5, 1.0)}

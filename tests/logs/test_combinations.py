@@ -24,6 +24,8 @@ LABELS: dict[str, dict[str, Any]] = {
     "bins": {"bins": {"by": "n", "edges": [1, 5]}},
     "bins of the label's column": {"bins": {"by": "s", "edges": [1, 5], "names": ["low", "middle", "high"]}},
 }
+# two by default: labels under other names, and bins
+KINDS = [pytest.param(k, marks=() if k in ("aliases", "bins") else pytest.mark.slow) for k in LABELS]
 ENDS = [[], ["died"], ["End", "died"], ["died", "cured"]]
 OPTIONAL = {
     "next_state": "s2",
@@ -107,7 +109,7 @@ LONG = log_of(st.tuples(st.sampled_from("uvw"), st.sampled_from("12"), STEPS, RO
 WIDE, WHOLE = log_of(EPISODE, 12), log_of(EPISODES, 12)
 
 
-@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=10, deadline=None)
 @given(
     st.data(),
@@ -132,7 +134,7 @@ def test_a_long_log_is_read_as_the_reference_reads_it(
     assert screened(frame_of(rows, used), card) == reference(rows, card, set(used))
 
 
-@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=10, deadline=None)
 @given(
     st.data(),

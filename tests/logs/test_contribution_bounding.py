@@ -270,6 +270,7 @@ def test_an_episode_that_midnight_cuts_is_caught():
     assert not sum(t["n_sa"].sum() for t in grown([[([0, 1], "open")]], card, whole=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None)
 @given(PEOPLE, PEOPLE, st.sampled_from([("never", 2), ("capped", 2)]))
 def test_whose_episodes_wait_depends_on_their_own_rows_alone(people, others, unit):

@@ -87,13 +87,18 @@ def files_of(snapshot: Snapshot) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("name", "nth", "when", "number"),
     [
-        ("_read", 1, "before", 1),
-        ("gather_nameless", 1, "after", 1),
         ("screen", 2, "before", 1),
-        ("note_number", 1, "before", 1),
         ("note_number", 1, "after", 1),
         ("_publish", 1, "after", 2),
-        ("end_edition", 2, "after", 2),
+        *(
+            pytest.param(*death, marks=pytest.mark.slow)
+            for death in (
+                ("_read", 1, "before", 1),
+                ("gather_nameless", 1, "after", 1),
+                ("note_number", 1, "before", 1),
+                ("end_edition", 2, "after", 2),
+            )
+        ),
     ],
 )
 def test_after_a_killed_ingest_the_next_begins_anew_under_a_number_of_no_row_and_ends_in_the_same_bytes(

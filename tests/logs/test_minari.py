@@ -97,7 +97,9 @@ def test_an_episode_whose_order_the_writer_lost_is_set_aside(
     assert by_number(canonical(snapshot)) == [expected(LOG[:1])[0]]
 
 
-@pytest.mark.parametrize(("form", "steps"), [("arrow", 2**16 - 1), ("hdf5", 140_000)])
+@pytest.mark.parametrize(
+    ("form", "steps"), [("arrow", 2**16 - 1), pytest.param("hdf5", 140_000, marks=pytest.mark.slow)]
+)
 def test_a_long_episode_is_whole(form: str, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     states = rng.integers(1, 5, steps + 1).tolist()

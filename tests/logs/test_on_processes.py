@@ -99,7 +99,13 @@ CORPUS: dict[str, Callable[[Path], AnyCard]] = {"tables": write_tables} | {
 }
 
 
-@pytest.mark.parametrize(("what", "claims"), [("tables", Elsewhere()), *((what, None) for what in CORPUS)])
+@pytest.mark.parametrize(
+    ("what", "claims"),
+    [
+        ("tables", Elsewhere()),
+        *(pytest.param(what, None, marks=pytest.mark.slow if what == "tables" else ()) for what in CORPUS),
+    ],
+)
 def test_the_corpus_is_the_same_to_the_byte_whoever_reads_it(
     what: str, claims: Elsewhere | None, crew: OnProcesses, tmp_path: Path
 ) -> None:

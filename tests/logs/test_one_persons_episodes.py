@@ -196,7 +196,7 @@ def _rlds(flag: str | bytes, nested: bool, whose: Callable[[int], str | None]) -
     return write
 
 
-@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("nested", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("flag", "batch"), [("perhaps", 1), *((flag, 1 << 18) for flag in ("perhaps", "true", "", b"\xff"))]
 )

@@ -36,7 +36,14 @@ PLAYED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("agent", "world", "trust", "epsilon", "least", "more"), PLAYED)
+# one way to play each by default: the last, with learnt rewards or of a mixture
+LAST = {agent: i for i, (agent, *_) in enumerate(PLAYED)}
+
+
+@pytest.mark.parametrize(
+    ("agent", "world", "trust", "epsilon", "least", "more"),
+    [pytest.param(*p, marks=() if LAST[p[0]] == i else pytest.mark.slow) for i, p in enumerate(PLAYED)],
+)
 def test_an_agent_says_what_it_guarantees_and_plays_the_same_again(simulate, agent, world, trust, epsilon, least, more):
     said = simulate(agent, world, epsilon=epsilon, runs=1 if epsilon is None else 2, **more)
     told, facts = said["agents"][agent], said["facts"]

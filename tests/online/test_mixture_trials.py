@@ -23,6 +23,7 @@ def test_blocks_are_the_dense_form_to_every_digit_without_noise(simulate):
     assert curves[0] == pytest.approx(curves[1], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_without_noise_the_rule_for_ties_changes_nothing_once_it_has_learnt(monkeypatch):
     """The first index, the last and chance: the same loss an episode at the end."""
     asked = Trial("ucrl-vtr", "riverswim_homogeneous", (("states", 3),), 2000)
@@ -39,6 +40,7 @@ def test_without_noise_the_rule_for_ties_changes_nothing_once_it_has_learnt(monk
     assert max(ends) - min(ends) < 1e-3 * 0.228
 
 
+@pytest.mark.slow
 def test_no_data_is_the_agent_without_its_statistics(simulate):
     """The known rewards alone do not teach it: it stays far from what is learnt with data."""
     found = simulate("private-linopt-vi", epsilon=10, beside=["no-data", "ucrl-vtr"])["agents"]

@@ -17,7 +17,10 @@ def rollouts(world):
     return [LinearRollout(world.optimal_gains(), MANY), LinearRollout(world.zero_gains(), MANY, world.gamma), both]
 
 
-@pytest.mark.parametrize(("number", "which"), [(1, 0), (1, 1), (4, 0), (4, 1), (4, 2), (3, 2)])
+@pytest.mark.parametrize(
+    ("number", "which"),
+    [(1, 0), (1, 1), (4, 0), *(pytest.param(*m, marks=pytest.mark.slow) for m in ((4, 1), (4, 2), (3, 2)))],
+)
 def test_means_and_costs_are_those_of_simulated_episodes(number, which):
     world = lq_instance(number)
     ask = rollouts(world)[which]

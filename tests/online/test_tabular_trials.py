@@ -50,7 +50,7 @@ def test_local_users_have_a_bonus_of_their_own(simulate):
     assert constants("dp-ucbvi-ldp", 10, noise=1.0)[1] == 1.0
 
 
-@pytest.mark.parametrize("agent", ["dp-ucbvi-ldp", "counts-shuffle"])
+@pytest.mark.parametrize("agent", ["dp-ucbvi-ldp", pytest.param("counts-shuffle", marks=pytest.mark.slow)])
 def test_a_reader_who_forgets_which_policy_was_played_pays_for_it(agent, monkeypatch):
     """The broken twin reads the noise of cells that nobody can have visited."""
     asked = [Trial(agent, RIVER["name"], (("states", 3),), 10**4, 10.0, 1e-5, "tight", seed=seed) for seed in range(2)]
@@ -62,7 +62,7 @@ def test_a_reader_who_forgets_which_policy_was_played_pays_for_it(agent, monkeyp
 SENT = Trial("counts-shuffle", RIVER["name"], (("states", 3),), 200, 3.0, 1e-5, "tight", seed=4)
 
 
-@pytest.mark.parametrize("rewards", ["known", "learnt"])
+@pytest.mark.parametrize("rewards", ["known", pytest.param("learnt", marks=pytest.mark.slow)])
 def test_messages_that_are_sent_are_what_the_law_is_drawn_of(rewards):
     """Everybody's own bits, as bytes, shuffled and analyzed: the counters agree in law with one draw a counter."""
     trial = SENT.with_options(rewards=rewards, first=200, visits=math.inf)
@@ -92,7 +92,10 @@ def mechanisms(said):
     return json.loads((Path(said["folder"]) / "release.json").read_text(encoding="utf-8"))["mechanisms"]
 
 
-@pytest.mark.parametrize(("agent", "times"), [("dp-ucbvi-jdp", 9), ("dp-ucbvi-ldp", 3), ("counts-shuffle", None)])
+@pytest.mark.parametrize(
+    ("agent", "times"),
+    [("dp-ucbvi-jdp", 9), pytest.param("dp-ucbvi-ldp", 3, marks=pytest.mark.slow), ("counts-shuffle", None)],
+)
 def test_users_who_return_pay_for_all_their_episodes_and_send_them(simulate, agent, times):
     """``times``: the squared sensitivity; in the shuffle model they pay by group privacy."""
     asked = {"epsilon": 3, "episodes": 200, "seed": 4}

@@ -132,7 +132,14 @@ def test_our_losses_are_an_accountant(name):
     run(OursIsAnAccountant, name)
 
 
-@pytest.mark.parametrize("name", cases(of_accountants.RdpPrivacyAccountantTest))
+@pytest.mark.parametrize(
+    "name",
+    [
+        # conversions at five hundred values of epsilon
+        pytest.param(n, marks=pytest.mark.slow if n == "test_delta_bounds_gaussian" else ())
+        for n in cases(of_accountants.RdpPrivacyAccountantTest)
+    ],
+)
 def test_their_accountants_tests_pass_on_our_losses(name, monkeypatch):
     asked = []
 

@@ -68,6 +68,9 @@ CHANGES: dict[str, dict[str, Any] | None] = {
 }
 
 
+_EVALUATED = TypeAdapter(Evaluated)
+
+
 def evaluation(**changes: Any) -> Evaluated:
     """A made-up evaluation.
 
@@ -76,7 +79,7 @@ def evaluation(**changes: Any) -> Evaluated:
     changes
         What differs from one that is clearly better.
     """
-    return TypeAdapter(Evaluated).validate_python(copy.deepcopy(_EVALUATION) | changes)
+    return _EVALUATED.validate_python(copy.deepcopy(_EVALUATION) | changes)
 
 
 def decided(
@@ -132,7 +135,7 @@ def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset:
     found = None
     if changes is not None:
         found = evaluation(**changes)
-        told["evaluation"] = TypeAdapter(Evaluated).dump_python(found)
+        told["evaluation"] = _EVALUATED.dump_python(found)
         ends = {k: getattr(found.value, k) for k in ("lower", "upper", "estimate")}
         told["value"] |= ends | {"status": "evaluated", "gap": found.value.upper - found.value.lower}
         told["model_baselines"]["this policy"] = {"lower": 0.66123, "upper": 0.75987, "estimate": 0.7102}

@@ -35,7 +35,7 @@ def apart(points):
     return int(((points[:, None] - points[None]) ** 2).sum(-1).max())
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow if c == "per step" else ()) for c in CASES])
 def test_followers_move_as_little_as_is_charged_and_no_less(case):
     card = tiny(**CASES[case])
     layout = FollowLayout(card)
@@ -89,7 +89,7 @@ def short(monkeypatch):
         monkeypatch.setattr(module, "PRACTICE_ROWS", 2)
 
 
-@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("most", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_moments_move_as_little_as_is_charged_and_each_bound_is_attained(most, short):
     card = tiny("stationary", horizon=2, total=1.0)
     found = {}

@@ -129,7 +129,9 @@ CASES = {
 MORE = [c for c in CASES if any(words in c for words in ("two episodes", "three steps", "stationary, declared"))]
 
 
-@pytest.mark.parametrize("case", MORE)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.slow if "total of two steps" in c else ()) for c in MORE]
+)
 def test_enumerated_people_move_each_table_exactly_as_claimed(case):
     card, rewards = CASES[case]
     only = None if len(rewards) > 1 else ("n_0", "n_sa", "n_sas")

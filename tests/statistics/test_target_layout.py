@@ -84,7 +84,12 @@ CASES = {
 @pytest.mark.parametrize("stage", ["v", "q"])
 @pytest.mark.parametrize(
     ("case", "rows", "cap"),
-    [*((case, 2, 1) for case in CASES), ("stationary", 2, 2), ("two episodes", 1, 1), ("per step", 9, 1)],
+    [
+        *((case, 2, 1) for case in CASES),
+        pytest.param("stationary", 2, 2, marks=pytest.mark.slow),
+        ("two episodes", 1, 1),
+        ("per step", 9, 1),
+    ],
 )
 def test_counts_are_free_beside_sums_and_the_bound_is_attained(case, stage, rows, cap):
     # an action parts the cells as a state does: but for one case a single state will do beside it
@@ -130,7 +135,11 @@ def test_both_stages_cost_what_was_asked_and_the_verifier_finds_the_same():
 
 @pytest.mark.parametrize(
     ("case", "cap", "group"),
-    [("stationary", 1, [0, 0]), ("stationary", 2, [1, 0]), ("two episodes", 1, [1, 0]), ("two episodes", 2, [0, 0])],
+    [
+        ("stationary", 1, [0, 0]),
+        ("two episodes", 1, [1, 0]),
+        *(pytest.param(*m, marks=pytest.mark.slow) for m in (("stationary", 2, [1, 0]), ("two episodes", 2, [0, 0]))),
+    ],
 )
 def test_sums_by_group_move_as_little_as_is_charged_and_no_less(case, cap, group):
     plan = plan_of(tiny(**CASES[case]), 2, cap, groups=max(group) + 1)

@@ -9,7 +9,7 @@ from pipeline.worlds.plants import LQ_WORLDS, explorer, explorer_value, load_lq_
 from reticent import CardError
 
 
-@pytest.mark.parametrize("name", ["double-integrator", "lq-4"])
+@pytest.mark.parametrize("name", ["double-integrator", pytest.param("lq-4", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("behaviour", ["sphere", "zero"])
 def test_the_value_of_an_explorer_is_that_of_its_simulation(name, behaviour):
     world = load_lq_world(name)
