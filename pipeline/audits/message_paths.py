@@ -23,6 +23,7 @@ from __future__ import annotations
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Literal, cast
 
@@ -216,14 +217,15 @@ def sums_target(
     entries, integers = entry_variances(layout, noise), cast("Callable[[object], Integers]", layout.integers)
     one, *others = (integers(person) for person in layout.extremes())
     path = Sums(watch, (one, max(others, key=lambda x: float(((one - x) ** 2 / entries).sum()))), entries, time)
-    return AuditTarget(
-        mechanism=words,
-        trust=Trust.LOCAL if how is None else Trust.JOINT,
-        path=path,
-        means=silence(path),
-        law=Gaussian([entries[path.moved]] * len(watch.ends)),
-        claimed_rho=claimed,
-    )
+    return _watched(words, how, path, entries[path.moved], claimed)
+
+
+def _watched(
+    words: str, how: CountMechanism | None, path: Sums | _Batches, variances: Array, claimed: Fraction
+) -> AuditTarget:
+    """Target of a running sum, on the entries ``(n,)`` in which two first steps differ."""
+    law, trust = Gaussian([variances] * len(path.watch.ends)), Trust.LOCAL if how is None else Trust.JOINT
+    return AuditTarget(words, trust, path, silence(path), law, claimed)
 
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
@@ -257,14 +259,8 @@ def interactive_target(
     path = _Batches(layout, OnlineLayout.extremes, watch, shipped)
     variances = np.repeat(np.array(list(scales.values()), dtype=np.float64), [int(m.sum()) for m in path.moved])
     words = "local messages" if how is None else "one release of a batch" if how == "fresh" else f"{how} counter"
-    return AuditTarget(
-        mechanism=f"online counts, {words}, discrete gaussian" + (", rewards learnt" if layout.rewards else ""),
-        trust=Trust.LOCAL if how is None else Trust.JOINT,
-        path=path,
-        means=silence(path),
-        law=Gaussian([variances] * len(watch.ends)),
-        claimed_rho=rho,
-    )
+    words = f"online counts, {words}, discrete gaussian" + (", rewards learnt" if layout.rewards else "")
+    return _watched(words, how, path, variances, rho)
 
 
 def shuffled_target(layout: OnlineLayout, epsilon: float, delta: float, users: int, honest: float = 1.0) -> AuditTarget:
@@ -288,15 +284,9 @@ def shuffled_target(layout: OnlineLayout, epsilon: float, delta: float, users: i
     assert isinstance(promise, ShuffledCounts)
     bits, changes = promise.bits[0], sum(layout.bits)
     law, means = Binomial(bits.trials, bits.probability, changes, delta, m), bit_sides(changes, m)
-    return AuditTarget(
-        mechanism=f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else ""),
-        trust=Trust.SHUFFLE,
-        path=_Batches(layout, extremes, Watch("once"), shipped, bits.mean),
-        means=means,
-        law=law,
-        claimed_rho=law.loss(means),
-        claimed_epsilon=promise.epsilon(delta),
-    )
+    words = f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else "")
+    path = _Batches(layout, extremes, Watch("once"), shipped, bits.mean)
+    return AuditTarget(words, Trust.SHUFFLE, path, means, law, law.loss(means), promise.epsilon(delta))
 
 
 def batch_target(layout: BatchLayout, users: int, shipped: BatchPrivatizer) -> AuditTarget:
@@ -314,15 +304,8 @@ def batch_target(layout: BatchLayout, users: int, shipped: BatchPrivatizer) -> A
         law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta, m)
         epsilon, mean = shipped.delivered(users, layout), bits.mean
         words = f"binomial, {shipped.calibration}, {users:,} users"
-    return AuditTarget(
-        mechanism=f"batch counts of {what}, {words}",
-        trust=shipped.trust,
-        path=_OneBatch(layout, users, m, shipped, mean),
-        means=means,
-        law=law,
-        claimed_rho=law.loss(means),
-        claimed_epsilon=epsilon,
-    )
+    words, path = f"batch counts of {what}, {words}", _OneBatch(layout, users, m, shipped, mean)
+    return AuditTarget(words, shipped.trust, path, means, law, law.loss(means), epsilon)
 
 
 def bit_sides(changes: int, episodes: int = 1) -> Means:
@@ -491,17 +474,12 @@ def _binary(target: Target) -> bool:
 
 def messages_target(epsilon: float, delta: float, calibration: str, *, users: int = _CROWD) -> AuditTarget:
     """Everything that the shuffler hands over of one batch: a user's bit is in one counter, or in another."""
-    bits, means, none = crowd(epsilon, delta, calibration, users), bit_sides(_CHANGES), [np.zeros(_CHANGES)]
-    law = Binomial(bits.trials, bits.probability, _CHANGES, delta)
-    return AuditTarget(
-        mechanism=f"shuffled messages of one bit, {bits.users} users, {calibration}",
-        trust=Trust.SHUFFLE,
-        path=_Messages(bits),
-        means=(means[0] + none, means[1] + none),
-        law=law,
-        claimed_rho=law.loss(means),
-        claimed_epsilon=delivered_epsilon(bits, _CHANGES, delta),
-    )
+    bits, none = crowd(epsilon, delta, calibration, users), [np.zeros(_CHANGES)]
+    one, other = bit_sides(_CHANGES)
+    law, means = Binomial(bits.trials, bits.probability, _CHANGES, delta), (one + none, other + none)
+    words = f"shuffled messages of one bit, {bits.users} users, {calibration}"
+    claimed = delivered_epsilon(bits, _CHANGES, delta)
+    return AuditTarget(words, Trust.SHUFFLE, _Messages(bits), means, law, law.loss(means), claimed)
 
 
 def crowd(epsilon: float, delta: float, calibration: str, users: int = _CROWD) -> NoiseBits:
@@ -522,14 +500,12 @@ class _Messages:
         parts = [self._crowds(side, min(at_once, copies - i)) for i in range(0, copies, at_once)]
         return [np.concatenate(tables) for tables in zip(*parts, strict=True)]
 
-    def _crowds(self, side: Side, copies: int) -> tuple[Array, Array]:
+    def _crowds(self, side: Side, copies: int) -> list[Array]:
         """Numbers of ones in each counter, and of messages that are no bit, of batches with separate counters."""
         bits_of_user, coins = np.zeros((copies, _CHANGES)), OsCoins()
         bits_of_user[:, side] = 1.0
         values = [bits_of_user.ravel(), *[np.zeros(bits_of_user.size)] * (self.bits.users - 1)]
         messages = shuffle([self.send(v, self.bits, coins, WORLD) for v in values])
-        ones = np.bincount(messages.counter, weights=messages.bit, minlength=bits_of_user.size)
-        not_bits = np.bincount(messages.counter[messages.bit > 1], minlength=bits_of_user.size)
-        return ones.reshape(bits_of_user.shape).astype(np.float64), not_bits.reshape(bits_of_user.shape).astype(
-            np.float64
-        )
+        weights = (messages.bit, messages.bit > 1)
+        counted = (np.bincount(messages.counter, weights=w, minlength=bits_of_user.size) for w in weights)
+        return [numbers.reshape(bits_of_user.shape) for numbers in counted]
