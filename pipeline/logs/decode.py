@@ -12,7 +12,6 @@ Queries (states or observations, from CSV or NDJSON; other columns are ignored) 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import re
@@ -29,7 +28,7 @@ from pipeline.declaration.card import TELLING, Card, CardError, Reward, step_rol
 from pipeline.declaration.domain import Product, States
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant
-from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.logs.contribution_bounding import digests, keyed_hash
 from pipeline.logs.store import OBSERVED
 
 _T = TypeVar("_T")
@@ -231,49 +230,45 @@ def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tupl
     Returns index among live states and ends (null if undeclared), the mark of an undeclared one, and the mark of a bin
     number that cannot be read.
     """
-    never = pl.lit(value=False)
-    if states.product is not None and label == "state":
-        return _combined(dtypes, states, states.product)
+    never, product = pl.lit(value=False), states.product if label == "state" else None
     if states.undivided:
         return pl.lit(0, dtype=pl.Int32), never, never
-    if label not in dtypes and number not in dtypes:
+    if product is None and label not in dtypes and number not in dtypes:
         return pl.lit(None, dtype=pl.Int32), never, never
     ends = {end: states.first_terminal + i for i, end in enumerate(states.ends)}
-    if states.bins is None:
+    if product is None and states.bins is None:
         index = _index(label, dtypes, states.raw_labels() | ends)
         return index, index.is_null(), never
     end = _index(label, dtypes, ends) if label in dtypes else pl.lit(None, dtype=pl.Int32)
-    if number not in dtypes:
+    if product is not None:
+        index, unread = _combined(dtypes, product)
+    elif states.bins is not None and number in dtypes:
+        index, unread = _in_bin(number, dtypes, states.bins.edges)
+    else:
         return end, never, never
-    x = _number(number, dtypes)
-    index = pl.coalesce(end, _binned(x, states.bins.edges))
-    unread = pl.col(f"raw_{number}").is_not_null() & x.is_null() & end.is_null()
+    index, unread = pl.coalesce(end, index), unread & end.is_null()
     return index, index.is_null() & ~unread, unread
 
 
-def _binned(x: pl.Expr, edges: Sequence[float]) -> pl.Expr:
-    """Index of the bin ``[e, e')`` that a number lies in; null of null or NaN."""
-    x = x.fill_nan(None)
+def _in_bin(role: str, dtypes: Dtypes, edges: Sequence[float]) -> tuple[pl.Expr, pl.Expr]:
+    """Index of the bin ``[e, e')`` that a number lies in (null of none or NaN), and the mark of a cell that is none."""
+    number = _number(role, dtypes)
+    x, unread = number.fill_nan(None), pl.col(f"raw_{role}").is_not_null() & number.is_null()
     bin_ = pl.lit(pl.Series(edges, dtype=pl.Float64)).search_sorted(x, side="right").cast(pl.Int32)
-    return pl.when(x.is_not_null()).then(bin_)
+    return pl.when(x.is_not_null()).then(bin_), unread
 
 
-def _combined(dtypes: Dtypes, states: States, product: Product) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """State that is a product of several columns; returns what :func:`state_index` does."""
+def _combined(dtypes: Dtypes, product: Product) -> tuple[pl.Expr, pl.Expr]:
+    """Index of a state that is a product of several columns, and the mark of an unreadable number in one of them."""
     index, unread = pl.lit(0, dtype=pl.Int32), pl.lit(value=False)
     for i, (column, size) in enumerate(zip(product.columns, product.sizes, strict=True)):
         role, part = step_role("part", i), product.bins[column]
         if part.labels is not None:
             index = index * size + _index(role, dtypes, {text: k for k, text in enumerate(part.labels)})
         else:
-            x = _number(role, dtypes)
-            unread |= pl.col(f"raw_{role}").is_not_null() & x.is_null()
-            index = index * size + _binned(x, part.edges or [])
-    end = pl.lit(None, dtype=pl.Int32)
-    if "state" in dtypes:
-        end = _index("state", dtypes, {label: states.first_terminal + i for i, label in enumerate(states.ends)})
-    index, unread = pl.coalesce(end, index), unread & end.is_null()
-    return index, index.is_null() & ~unread, unread
+            bin_, odd = _in_bin(role, dtypes, part.edges or [])
+            index, unread = index * size + bin_, unread | odd
+    return index, unread
 
 
 def _has_next(dtypes: Dtypes, states: States) -> pl.Expr:
@@ -328,9 +323,8 @@ def _numbers(labels: pl.Series) -> pl.Series:
     distinct = labels.drop_nulls().unique()
     if distinct.is_empty():
         return pl.Series(labels.name, [None], dtype=pl.Int64).new_from_index(0, len(labels))
-    hashes = (hashlib.blake2b(x.encode(), digest_size=8).digest() for x in distinct)
-    numbers = pl.Series([int.from_bytes(h, "little") >> 1 for h in hashes], dtype=pl.Int64)
-    return labels.replace_strict(distinct, numbers, default=None, return_dtype=pl.Int64)
+    numbers = np.frombuffer(digests(distinct, b""), dtype="<u8") >> np.uint64(1)
+    return labels.replace_strict(distinct, pl.Series(numbers), default=None, return_dtype=pl.Int64)
 
 
 def flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
-from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, share, whole_file
 from pipeline.logs import rules
@@ -90,32 +89,47 @@ from pipeline.logs.summing import HERE, Progress, Resources
 _DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
 
 
-def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def screen(raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Apply every rule.
 
     Returns canonical rows, sorted by user, episode, step; and the quarantine, sorted by file and line.  Every row of
     ``raw`` is in the first, or once in the second with a drop effect.  A row of a wide source is screened step by
     step, and filed once under each rule that some of its steps break.
     """
-    steps = unfold(raw, card) if card.source.layout == "wide" else raw
-    rows, coerced = decode(steps, card), rules.COERCED
-    left_out = pl.DataFrame(schema={"row": pl.Int64, "rule": pl.String})
-    if card.domain.observation is not None:
-        declared = dict.fromkeys(card.log.vectors, card.domain.observation)
-        rows, coerced = with_vectors(rows, steps, card.log.vectors, declared), rules.OBSERVED
-    if card.source.order_by is not None:
-        rows, left_out = number_steps(rows, steps, card)
-    rows = sort_episodes(rows, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
-    rows = _pay_late(rows, steps, card)
-    rows = rows.with_columns(_next_state(card).alias("next_state"))
-    if card.domain.observation is not None:
-        rows = with_successors(rows, card, card.domain.observation)
+    steps, left_out = raw, pl.DataFrame(schema={"row": pl.Int64, "rule": pl.String})
+    if isinstance(card, Card):
+        steps = unfold(raw, card) if card.source.layout == "wide" else raw
+        rows = decode(steps, card)
+        if card.domain.observation is not None:
+            declared = dict.fromkeys(card.log.vectors, card.domain.observation)
+            rows = with_vectors(rows, steps, card.log.vectors, declared)
+        if card.source.order_by is not None:
+            rows, left_out = number_steps(rows, steps, card)
+        rows = sort_episodes(rows, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
+        rows = _pay_late(rows, steps, card)
+        rows = rows.with_columns(_next_state(card).alias("next_state"))
+        if card.domain.observation is not None:
+            rows = with_successors(rows, card, card.domain.observation)
+    else:
+        rows = _vector_rows(raw, card)
     rows = mark_broken(rows, card)
     accepted = rows.filter(pl.col("rule").is_null())
-    entries = file_entries(pl.concat([rows, left_out], how="diagonal"), accepted, coerced)
-    if card.source.layout == "wide":
+    entries = file_entries(pl.concat([rows, left_out], how="diagonal"), accepted, rules.coercions(card))
+    if isinstance(card, Card) and card.source.layout == "wide":
         entries = _by_source_row(entries, raw, steps, card)
     return _canonical(accepted, card), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
+
+
+def _vector_rows(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
+    """Decoded rows of a log of vectors, sorted, with ``next_observation`` and the mark ``beyond_radius``."""
+    columns, unreadable = identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
+    rows = raw.with_columns(**columns).select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
+    observation, action = card.domain.observation, card.domain.action
+    declared = {"observation": observation, "action": action, "next_observation": observation}
+    rows = sort_episodes(with_vectors(rows, raw, card.log.vectors, declared), pl.col("terminated"))
+    rows = rows.with_columns(next_observation().alias("next_observation"), pl.lit(None, pl.Float64).alias("reward"))
+    beyond = pl.any_horizontal(longer(pl.col(role), vector.radius) for role, vector in declared.items())
+    return rows.with_columns(beyond.alias("beyond_radius"))
 
 
 def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
@@ -243,14 +257,13 @@ def _spread(rows: pl.DataFrame, marks: pl.DataFrame, column: str) -> pl.DataFram
     return rows.with_columns(marks[column].gather(places.gather(rows["episode"])))
 
 
-def _canonical(accepted: pl.DataFrame, card: Card) -> pl.DataFrame:
-    end = card.domain.states.first_terminal
-    unknown = pl.col("next_state").is_null()
-    columns = CANONICAL | ({} if card.domain.observation is None else OBSERVED)
-    return accepted.with_columns(
-        (pl.col("terminated") | (pl.col("next_state") >= end).fill_null(value=False)).alias("terminated"),
-        (pl.col("truncated") | unknown).alias("truncated"),
-    ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in columns.items())
+def _canonical(accepted: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
+    columns, following, ends = VECTORS, "next_observation", pl.lit(value=False)
+    if isinstance(card, Card):
+        columns, following = CANONICAL | ({} if card.domain.observation is None else OBSERVED), "next_state"
+        ends = (pl.col(following) >= card.domain.states.first_terminal).fill_null(value=False)
+    rows = accepted.with_columns(pl.col("terminated") | ends, pl.col("truncated") | pl.col(following).is_null())
+    return rows.select(pl.col(name) if name == "user_id" else pl.col(name).cast(t) for name, t in columns.items())
 
 
 def file_entries(rows: pl.DataFrame, accepted: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:
@@ -285,42 +298,6 @@ def _with_spellings(entries: pl.DataFrame, raw: pl.DataFrame) -> pl.DataFrame:
     rows = in_two_spellings(raw).to_frame("row")
     rows = rows.select("row", rule=pl.lit("two_spellings"), effect=pl.lit("coerce"), text=pl.lit(None, dtype=pl.String))
     return pl.concat([entries, rows]).sort("row", "rule", "effect") if len(rows) else entries
-
-
-def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Apply every rule; parameters and results as of :func:`~pipeline.logs.ingest.screen`."""
-    rows = sort_episodes(decode_vectors(raw, card), pl.col("terminated"))
-    rows = mark_broken(rows.with_columns(next_observation().alias("following")), card)
-    accepted = rows.filter(pl.col("rule").is_null())
-    d = card.domain
-    beyond = [longer(pl.col(role), _declared(role, card).radius) for role in ("observation", "action")]
-    beyond.append(longer(pl.col("following"), d.observation.radius))
-    entries = file_entries(rows, accepted, {"beyond_radius": pl.any_horizontal(beyond)})
-    return _canonical_vectors(accepted), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
-
-
-def decode_vectors(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
-    """Decode the rows of whole users.
-
-    Returns one row a row of ``raw``, in its order: ``row``, the canonical columns, ``logged_observation`` (the logged
-    next one; null where there is none), and the marks ``unreadable``, ``wrong_length``, ``not_finite``.
-    """
-    columns, unreadable = identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
-    rows = raw.with_columns(**columns).select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
-    return with_vectors(rows, raw, card.log.vectors, {role: _declared(role, card) for role in card.log.vectors})
-
-
-def _declared(role: str, card: LqCard) -> Vector:
-    return card.domain.action if role == "action" else card.domain.observation
-
-
-def _canonical_vectors(accepted: pl.DataFrame) -> pl.DataFrame:
-    rows = accepted.with_columns(
-        pl.lit(None, dtype=pl.Float64).alias("reward"),
-        pl.col("following").alias("next_observation"),
-        (pl.col("truncated") | pl.col("following").is_null()).alias("truncated"),
-    )
-    return rows.select(pl.col(name) if name == "user_id" else pl.col(name).cast(t) for name, t in VECTORS.items())
 
 
 ROWS_PER_GROUP = 1 << 18
@@ -382,10 +359,7 @@ class ScreenPartition:
         more = self.built / f"quarantine-{self.partition:04d}-more.parquet"
         raw, beyond = read_partition(self.files, more, self.sources, card)
         stays, elsewhere = (raw, None) if self.claimed is None else part_with(raw, card, names, self.claimed)
-        if isinstance(card, Card):
-            rows, quarantine = screen(stays, card, names)
-        else:
-            rows, quarantine = screen_vectors(stays, card, names)
+        rows, quarantine = screen(stays, card, names)
         quarantine = quarantine if elsewhere is None else pl.concat([quarantine, elsewhere]).sort("file", "line")
         with whole_file(part, private=True, alone=False) as fresh:
             write_rows(rows, fresh, delivered_as(raw, rows["user_id"]))
