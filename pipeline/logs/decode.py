@@ -410,59 +410,40 @@ def _reward(r: pl.Expr | None, card: Card) -> list[pl.Expr]:
 _BEYOND = 1e-5
 
 
-class VectorCells:
-    """Expressions over the raw cells of one vector: a list of numbers, its text, or a cell for each coordinate."""
+def vector_cells(
+    role: str, columns: str | list[str], vector: Vector, dtypes: Dtypes
+) -> tuple[pl.Expr, pl.Expr, pl.Expr, pl.Expr]:
+    """Expressions over the raw cells of one vector: a list of numbers, its text, or a cell for each coordinate.
 
-    def __init__(self, role: str, columns: str | list[str], vector: Vector, dtypes: Dtypes) -> None:
-        self._vector, self._split = vector, not isinstance(columns, str)
-        roles = [step_role(role, i) for i in range(vector.size)] if self._split else [role]
-        self._cells = [(pl.col(f"raw_{name}"), dtypes[name]) for name in roles]
-
-    def values(self) -> pl.Expr:
-        """Centered and scaled coordinates; null where the cell is missing or no number."""
-        coordinates = zip(self._numbers(), self._vector.scales, self._vector.centers, strict=True)
-        # times the inverse: polars rounds a quotient differently if the column has one row
-        return pl.concat_list([((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in coordinates])
-
-    def words(self) -> pl.Expr:
-        """Mark of vectors of which some cell holds text that is no number."""
-        marks = [_word(raw) for raw, dtype in self._cells if dtype == pl.String]
-        if not marks:
-            return pl.lit(value=False)
-        if self._split:
-            return pl.any_horizontal(marks).fill_null(value=False)
-        return _pieces(self._cells[0][0]).list.eval(_word(pl.element())).list.any().fill_null(value=False)
-
-    def wrong_length(self) -> pl.Expr:
-        """Mark of lists without the declared number of entries; not of missing ones."""
-        if self._split:
-            return pl.lit(value=False)
-        return (self._listed().list.len() != self._vector.size).fill_null(value=False)
-
-    def missing(self) -> pl.Expr:
-        """Mark of vectors whose cells are all empty."""
-        if self._split:
-            return pl.all_horizontal(self._empty(raw, dtype) for raw, dtype in self._cells)
-        blank = pl.element().fill_nan(None).is_null()
-        return self._listed().list.eval(blank).list.all().fill_null(value=True) & ~self.words()
-
-    @staticmethod
-    def _empty(raw: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-        return raw.is_null() | (raw.is_nan().fill_null(value=False) if dtype == pl.Float64 else pl.lit(value=False))
-
-    def _listed(self) -> pl.Expr:
-        """List of numbers of a single cell; a plain number is a list of one."""
-        raw, dtype = self._cells[0]
-        if dtype == NUMBERS:
-            return raw
+    Returns the centered and scaled coordinates (null where the cell is missing or no number), and marks: of vectors of
+    which some cell holds text that is no number, of lists without the declared number of entries (not of missing ones),
+    and of vectors whose cells are all empty.
+    """
+    never = pl.lit(value=False)
+    if isinstance(columns, str):
+        raw, dtype, words = pl.col(f"raw_{role}"), dtypes[role], never
+        listed = raw
         if dtype == pl.String:
-            return _pieces(raw).list.eval(number_of(pl.element()))
-        return pl.when(raw.is_not_null()).then(pl.concat_list([raw.cast(pl.Float64)]))
-
-    def _numbers(self) -> list[pl.Expr]:
-        if not self._split:
-            return [self._listed().list.get(i, null_on_oob=True) for i in range(self._vector.size)]
-        return [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in self._cells]
+            listed = _pieces(raw).list.eval(number_of(pl.element()))
+            words = _pieces(raw).list.eval(_word(pl.element())).list.any().fill_null(value=False)
+        elif dtype != NUMBERS:
+            # a plain number is a list of one
+            listed = pl.when(raw.is_not_null()).then(pl.concat_list([raw.cast(pl.Float64)]))
+        numbers = [listed.list.get(i, null_on_oob=True) for i in range(vector.size)]
+        wrong_length = (listed.list.len() != vector.size).fill_null(value=False)
+        blank = pl.element().fill_nan(None).is_null()
+        missing = listed.list.eval(blank).list.all().fill_null(value=True) & ~words
+    else:
+        cells = [(pl.col(f"raw_{name}"), dtypes[name]) for name in (step_role(role, i) for i in range(vector.size))]
+        numbers = [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in cells]
+        marks = [_word(raw) for raw, dtype in cells if dtype == pl.String]
+        words, wrong_length = pl.any_horizontal(never, *marks).fill_null(value=False), never
+        empty = ((raw.fill_nan(None) if dtype == pl.Float64 else raw).is_null() for raw, dtype in cells)
+        missing = pl.all_horizontal(empty)
+    coordinates = zip(numbers, vector.scales, vector.centers, strict=True)
+    # times the inverse: polars rounds a quotient differently if the column has one row
+    values = pl.concat_list([((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in coordinates])
+    return values, words, wrong_length, missing
 
 
 def _pieces(text: pl.Expr) -> pl.Expr:
@@ -505,12 +486,12 @@ def with_vectors(
 ) -> pl.DataFrame:
     """Decoded rows with their vectors, ``logged_observation`` (null where none is logged), and marks."""
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    cells_of = {role: VectorCells(role, column, declared[role], dtypes) for role, column in columns.items()}
+    cells_of = {role: vector_cells(role, column, declared[role], dtypes) for role, column in columns.items()}
     vectors = raw.select(
-        *(cells.values().alias(role) for role, cells in cells_of.items()),
-        pl.any_horizontal(cells.words() for cells in cells_of.values()).alias("words"),
-        pl.any_horizontal(cells.wrong_length() for cells in cells_of.values()).alias("wrong_length"),
-        *(cells.missing().alias(f"no_{role}") for role, cells in cells_of.items()),
+        *(values.alias(role) for role, (values, *_) in cells_of.items()),
+        pl.any_horizontal(words for _, words, *_ in cells_of.values()).alias("words"),
+        pl.any_horizontal(wrong_length for *_, wrong_length, _ in cells_of.values()).alias("wrong_length"),
+        *(missing.alias(f"no_{role}") for role, (*_, missing) in cells_of.items()),
     )
     if "next_observation" not in cells_of:
         none = pl.lit(None, dtype=OBSERVED["next_observation"])
