@@ -186,8 +186,6 @@ def sums_target(
     layout: MixtureMessage | LqMessage | ResidualMessage,
     ask: Ask,
     how: CountMechanism | None,
-    *,
-    leaves: int = LEAVES,
 ) -> AuditTarget:
     """The worst pair of first episodes against the sums of a linear mixture agent, or of an agent of linear plants.
 
@@ -197,7 +195,7 @@ def sums_target(
     Raises CardError if no noise is asked for.
     """
     kind = "once" if how in (None, "fresh") else how
-    watch = Watch(kind, leaves)
+    watch = Watch(kind)
     time: Time = watch.time
     words = f"discrete gaussian, {ask.calibration}"
     if isinstance(layout, LqMessage):
@@ -232,19 +230,14 @@ Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Tabled = Array | Integers
 
 
-def interactive_target(
-    layout: OnlineLayout,
-    ask: Ask,
-    how: CountMechanism | None,
-    leaves: int = LEAVES,
-) -> AuditTarget:
-    """The worst pair of users of the first batch against a counter of ``leaves`` batches, or against local messages.
+def interactive_target(layout: OnlineLayout, ask: Ask, how: CountMechanism | None) -> AuditTarget:
+    """The worst pair of users of the first batch against a counter of a few batches, or against local messages.
 
     ``how``: counter of joint privacy; None: local.
     Raises CardError if no noise is asked for.
     """
     layout = replace(layout, states=2, actions=1)
-    watch = Watch("once" if how in (None, "fresh") else how, leaves)
+    watch = Watch("once" if how in (None, "fresh") else how)
     cost, leaves = watch.time.cost, watch.time.steps
     scales = tight(layout, ask, cost)
     rho = cost_of(layout, scales, cost)
@@ -453,7 +446,8 @@ def _target(trial: Trial, target: Target, say: Say) -> AuditTarget:
 
 def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> list[AuditTarget]:
     """The target of the messages that the shuffler hands over, unless they are too many bits; else none."""
-    if not any(isinstance(t, ShuffledTarget) or _binary(t) for t in targets):
+    batches = (isinstance(t, BatchTarget) and t.privatizer.trust == Trust.SHUFFLE for t in targets)
+    if not any(batches) and not any(isinstance(t, ShuffledTarget) for t in targets):
         return []
     # the messages of one episode of a user are attacked, at its share of the loss
     loss = of_one_episode(trial.episodes_per_user, *trial.need_budget())
@@ -466,10 +460,6 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
         )
         return []
     return [messages_target(*loss, calibration)]
-
-
-def _binary(target: Target) -> bool:
-    return isinstance(target, BatchTarget) and target.privatizer.trust == Trust.SHUFFLE
 
 
 def messages_target(epsilon: float, delta: float, calibration: str, *, users: int = _CROWD) -> AuditTarget:

@@ -8,13 +8,12 @@ from __future__ import annotations
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import hashlib
 from collections import Counter, defaultdict, deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 import polars as pl
 import pyarrow as pa
@@ -23,7 +22,7 @@ import pyarrow.parquet as pq
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, share, whole_file
-from pipeline.logs import rules
+from pipeline.logs import decode, rules, spills
 from pipeline.logs.contribution_bounding import (
     DELIVERED,
     IDS,
@@ -35,37 +34,10 @@ from pipeline.logs.contribution_bounding import (
     keyed_hash,
     spellings,
 )
-from pipeline.logs.decode import (
-    CELLS,
-    behind_gap,
-    decode,
-    empty_rows,
-    identify,
-    longer,
-    next_observation,
-    number_steps,
-    on_lattice,
-    text_of,
-    unfold,
-    with_successors,
-    with_vectors,
-)
 from pipeline.logs.elsewhere import Elsewhere, Here, OnProcesses, Seen
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
-from pipeline.logs.spills import (
-    IngestWork,
-    ReadFiles,
-    Share,
-    file_all,
-    gather_nameless,
-    likely_partitions,
-    likely_processes,
-    most_partitions,
-    quarantine_rows,
-    read_partition,
-    read_users,
-)
+from pipeline.logs.spills import IngestWork, ReadFiles
 from pipeline.logs.store import (
     CANONICAL,
     OBSERVED,
@@ -98,18 +70,18 @@ def screen(raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> tuple[pl
     """
     steps, left_out = raw, pl.DataFrame(schema={"row": pl.Int64, "rule": pl.String})
     if isinstance(card, Card):
-        steps = unfold(raw, card) if card.source.layout == "wide" else raw
-        rows = decode(steps, card)
+        steps = decode.unfold(raw, card) if card.source.layout == "wide" else raw
+        rows = decode.decode(steps, card)
         if card.domain.observation is not None:
             declared = dict.fromkeys(card.log.vectors, card.domain.observation)
-            rows = with_vectors(rows, steps, card.log.vectors, declared)
+            rows = decode.with_vectors(rows, steps, card.log.vectors, declared)
         if card.source.order_by is not None:
-            rows, left_out = number_steps(rows, steps, card)
-        rows = sort_episodes(rows, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
+            rows, left_out = decode.number_steps(rows, steps, card)
+        rows = sort_episodes(rows, rules.terminates(card)).with_columns(decode.behind_gap(card).alias("behind"))
         rows = _pay_late(rows, steps, card)
         rows = rows.with_columns(_next_state(card).alias("next_state"))
         if card.domain.observation is not None:
-            rows = with_successors(rows, card, card.domain.observation)
+            rows = decode.with_successors(rows, card, card.domain.observation)
     else:
         rows = _vector_rows(raw, card)
     rows = mark_broken(rows, card)
@@ -117,18 +89,19 @@ def screen(raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> tuple[pl
     entries = file_entries(pl.concat([rows, left_out], how="diagonal"), accepted, rules.coercions(card))
     if isinstance(card, Card) and card.source.layout == "wide":
         entries = _by_source_row(entries, raw, steps, card)
-    return _canonical(accepted, card), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
+    return _canonical(accepted, card), spills.quarantine_rows(raw, _with_spellings(entries, raw), card, names)
 
 
 def _vector_rows(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
     """Decoded rows of a log of vectors, sorted, with ``next_observation`` and the mark ``beyond_radius``."""
-    columns, unreadable = identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
+    columns, unreadable = decode.identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
     rows = raw.with_columns(**columns).select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
     observation, action = card.domain.observation, card.domain.action
     declared = {"observation": observation, "action": action, "next_observation": observation}
-    rows = sort_episodes(with_vectors(rows, raw, card.log.vectors, declared), pl.col("terminated"))
-    rows = rows.with_columns(next_observation().alias("next_observation"), pl.lit(None, pl.Float64).alias("reward"))
-    beyond = pl.any_horizontal(longer(pl.col(role), vector.radius) for role, vector in declared.items())
+    rows = sort_episodes(decode.with_vectors(rows, raw, card.log.vectors, declared), pl.col("terminated"))
+    nothing = pl.lit(None, dtype=pl.Float64).alias("reward")
+    rows = rows.with_columns(decode.next_observation().alias("next_observation"), nothing)
+    beyond = pl.any_horizontal(decode.longer(pl.col(role), vector.radius) for role, vector in declared.items())
     return rows.with_columns(beyond.alias("beyond_radius"))
 
 
@@ -173,7 +146,7 @@ def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFra
     """
     last, closing = pl.col("episode").ne_missing(pl.col("episode").shift(-1)), pl.lit(value=False)
     if card.source.last_row == "outcome":
-        action = text_of("action", {"action": steps.schema["raw_action"]})
+        action = decode.text_of("action", {"action": steps.schema["raw_action"]})
         no_action = steps.select(action.str.strip_chars().fill_null("") == "").to_series()
         rows = rows.with_columns(no_action.gather(rows["row"]).alias("closing"))
         closing = pl.col("closing") & last & (pl.col("episode") == pl.col("episode").shift()).fill_null(value=False)
@@ -190,7 +163,7 @@ def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFra
     if (discount := card.domain.discount) < 1:
         factors = pl.lit(pl.Series([discount**h for h in range(card.domain.horizon)]))
         factor = factors.gather(pl.col("step").clip(0, card.domain.horizon - 1))
-        rows = rows.with_columns(on_lattice(pl.col("reward") * factor, card.reward).alias("reward"))
+        rows = rows.with_columns(decode.on_lattice(pl.col("reward") * factor, card.reward).alias("reward"))
     return rows
 
 
@@ -286,7 +259,7 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
         (steps["raw_step"].gather(entries["row"]) + card.source.starts_at).cast(pl.String).alias("step"),
     )
     by_row = by_step.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
-    empty = empty_rows(raw, steps).to_frame("row")
+    empty = decode.empty_rows(raw, steps).to_frame("row")
     return pl.concat([
         by_row.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
         empty.select("row", rule=pl.lit("gap"), effect=pl.lit(_DROPPED["gap"]), text=pl.lit("no step")),
@@ -303,22 +276,18 @@ def _with_spellings(entries: pl.DataFrame, raw: pl.DataFrame) -> pl.DataFrame:
 ROWS_PER_GROUP = 1 << 18
 
 
-class Claims(Protocol):
-    """The ledger's list of the people of a lineage, of which other lineages were declared disjoint."""
+@dataclass(frozen=True)
+class Claims:
+    """The ledger's list of the people of a lineage, of which other lineages were declared disjoint.
 
-    @property
-    def since(self) -> int:
-        """Entry of the ledger that declared the lineage disjoint last; 0: never."""
-        ...
+    ``since``: entry of the ledger that declared the lineage disjoint last; 0: never.
+    ``apart``: names of the lineages that share no people with this one.
+    ``claim``: takes people for the lineage, for good; see :func:`pipeline.ledger.people.claim`.
+    """
 
-    @property
-    def apart(self) -> Sequence[str]:
-        """Names of the lineages that share no people with this one."""
-        ...
-
-    def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
-        """Take people for the lineage, for good; see :func:`pipeline.ledger.people.claim`."""
-        ...
+    since: int
+    apart: Sequence[str]
+    claim: Callable[[Sequence[Sequence[str]]], Sequence[str | None]]
 
 
 @dataclass(frozen=True)
@@ -357,7 +326,7 @@ class ScreenPartition:
         """Write part and quarantine."""
         card, names, part = self.card, self.sources.names, part_file(self.built, self.partition)
         more = self.built / f"quarantine-{self.partition:04d}-more.parquet"
-        raw, beyond = read_partition(self.files, more, self.sources, card)
+        raw, beyond = spills.read_partition(self.files, more, self.sources, card)
         stays, elsewhere = (raw, None) if self.claimed is None else part_with(raw, card, names, self.claimed)
         rows, quarantine = screen(stays, card, names)
         quarantine = quarantine if elsewhere is None else pl.concat([quarantine, elsewhere]).sort("file", "line")
@@ -416,7 +385,7 @@ def part_with(
     """
     apart, known_here = claimed.filter(pl.col("known").is_null()), claimed.drop_nulls("known")
     stays = ~raw[USER].cast(pl.String).is_in(apart["person"].implode()).fill_null(value=False)
-    return as_known(raw.filter(stays), known_here), file_all("elsewhere", raw.filter(~stays), card, names)
+    return as_known(raw.filter(stays), known_here), spills.file_all("elsewhere", raw.filter(~stays), card, names)
 
 
 def readable_quarantine(folder: Path) -> bool:
@@ -486,8 +455,8 @@ def ingest(
     check_names(card)
     if isinstance(card, Card) and card.source.columns.next_bin is not None and card.source.columns.next_state is None:
         raise CardError(f"{card.name}: source.columns.next_bin needs next_state, which tells the ends; map it too")
-    if partitions is not None and not 1 <= partitions <= most_partitions():
-        raise ValueError(f"partitions must be 1 to {most_partitions()}; got {partitions}")
+    if partitions is not None and not 1 <= partitions <= spills.most_partitions():
+        raise ValueError(f"partitions must be 1 to {spills.most_partitions()}; got {partitions}")
     home, date_of = private_folder(private_folder(store) / card.name), "" if night is None else night.isoformat()
     with lock_lineage(home, resources.say):
         sweep(home)
@@ -528,15 +497,16 @@ def _make(
     source_digest = source_digest_of(digest(sources.paths), card, apart)
     # damaged editions are made anew, and so are those with unclaimed people, or that an older version read otherwise:
     # else one person who changes nothing would decide how everybody's rows are read
-    current = (s for s in reversed(editions) if (s.source_digest, s.ids, s.cells) == (source_digest, IDS, CELLS))
+    current = (s for s in reversed(editions) if (s.source_digest, s.ids, s.cells) == (source_digest, IDS, decode.CELLS))
     claimed = (s for s in current if claims is None or s.claimed)
     identical = (s for s in claimed if intact(s) and readable_quarantine(s.folder))
     if (twin := next(identical, None)) is not None:
         return _repeat(twin, card, folder)
     private_folder(private_folder(folder) / "built")
-    work = IngestWork(folder, partitions or likely_partitions(card, sources, resources.memory))
+    work = IngestWork(folder, partitions or spills.likely_partitions(card, sources, resources.memory))
     try:
-        with _crew(resources.elsewhere, likely_processes(card, sources, work.partitions, resources.memory)) as crew:
+        processes = spills.likely_processes(card, sources, work.partitions, resources.memory)
+        with _crew(resources.elsewhere, processes) as crew:
             _read(card, sources, work, resources.progress, crew)
             if _stats(sources) != before:
                 raise LogError(f"{card.name}: a file changed while it was read; ingest again when all are complete")
@@ -580,9 +550,9 @@ def _read(card: AnyCard, sources: Sources, work: IngestWork, progress: Progress 
     ends = [i * count // min(count, most) for i in range(min(count, most) + 1)] if count else []
     reader, report = reader_digest(card), _counter(progress, 0, sources.rows)
     tasks = [ReadFiles(sources, card, *bounds, work.folder, work.partitions, reader) for bounds in pairwise(ends)]
-    shares: dict[int, Share] = {task.first: share for task, share in crew.each(tasks, report)}
+    shares: dict[int, spills.Share] = {task.first: share for task, share in crew.each(tasks, report)}
     work.shares = [shares[task.first] for task in tasks]
-    gather_nameless(work)
+    spills.gather_nameless(work)
 
 
 def _screen(
@@ -593,7 +563,7 @@ def _screen(
 
     def task(partition: int) -> ScreenPartition:
         files = tuple(work.spill_files(partition))
-        claimed = None if claims is None else find_others(read_users(files, sources), claims)
+        claimed = None if claims is None else find_others(spills.read_users(files, sources), claims)
         return ScreenPartition(sources, card, partition, files, work.built, claimed)
 
     screened: dict[int, Screened] = {}
@@ -641,7 +611,7 @@ def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims
         set_aside=count_people(work.built, card) if filed else {},
         claimed=0 if claims is None else 1 + claims.since,
         ids=IDS,
-        cells=CELLS,
+        cells=decode.CELLS,
     )
 
 

@@ -88,11 +88,8 @@ class TallySums:
     lattice: int
     reward_steps: tuple[int, int]
     split: bool
-
-    @property
-    def together(self) -> int:
-        """Part files that are read together; rows are summed independently."""
-        return PARTS_TOGETHER
+    # rows are summed independently
+    together = PARTS_TOGETHER
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -161,11 +158,7 @@ class LqSummation:
 
     layout: LqSums = field(repr=False)
     card: LqCard = field(repr=False)
-
-    @property
-    def together(self) -> int:
-        """Part files that are read together: one."""
-        return 1
+    together = 1
 
     def zero(self) -> dict[str, Integers]:
         """Zero tables ``gram (n+d, n+d)`` and ``target (n+d, n)``."""
