@@ -48,31 +48,9 @@ from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import CardError
 from pipeline.online.registry import find
 from pipeline.online.trial import BatchTarget, CountsTarget, ShuffledTarget, SumsTarget, Target, Trial
-from pipeline.privacy.continual import (
-    Factorisation,
-    LazyTree,
-    Mechanism,
-    NoiseBlocks,
-    Once,
-    RunningSum,
-    Time,
-    continual,
-)
+from pipeline.privacy import continual, shuffle
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import LARGEST_SCALE, DataHandle, FastOsNoise, NoiseSource, SeededNoise
-from pipeline.privacy.shuffle import (
-    Coins,
-    Messages,
-    NoiseBits,
-    OsCoins,
-    delivered_epsilon,
-    of_one_episode,
-    paper_bits,
-    randomize,
-    shuffle,
-    smallest_total,
-    tight_bits,
-)
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import (
     BatchPrivatizer,
@@ -95,8 +73,8 @@ from pipeline.statistics.online_counts import (
 from pipeline.statistics.online_sum import asked, cost_of, entry_variances, tight
 from pipeline.statistics.private_sum import PrivateSum
 
-Kind = Mechanism | Literal["once"]
-Build = Callable[[Time, NoiseBlocks], RunningSum]
+Kind = continual.Mechanism | Literal["once"]
+Build = Callable[[continual.Time, continual.NoiseBlocks], continual.RunningSum]
 # a counter of 10 000 steps works the same and takes a week
 LEAVES = 8
 _READINGS = 3
@@ -117,9 +95,9 @@ class Watch:
     steps: int = LEAVES
 
     @property
-    def time(self) -> Factorisation:
+    def time(self) -> continual.Factorisation:
         """The factorisation of the released sums."""
-        return Once(1) if self.kind == "once" else continual(self.kind, self.steps)
+        return continual.Once(1) if self.kind == "once" else continual.continual(self.kind, self.steps)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -158,8 +136,8 @@ class Sums:
     watch: Watch
     pair: tuple[Integers, Integers]
     variances: Array
-    time: Time
-    build: Build = RunningSum
+    time: continual.Time
+    build: Build = continual.RunningSum
 
     @property
     def moved(self) -> Bools:
@@ -171,7 +149,7 @@ class Sums:
         variances, ends = self.variances[self.moved], self.watch.ends
         n, wide = len(variances), float(variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, Silence)
         source = Pooled(fresh()) if wide else noise
-        blocks = NoiseBlocks((copies,) * n, tuple(int(v) for v in variances), source, WORLD)
+        blocks = continual.NoiseBlocks((copies,) * n, tuple(int(v) for v in variances), source, WORLD)
         counter, first = self.build(self.time, blocks), np.repeat(self.pair[side][self.moved], copies)
         sums: list[Array] = []
         steps = range(1, self.watch.time.steps + 1) if self.time.steps == self.watch.time.steps else ends
@@ -196,12 +174,12 @@ def sums_target(
     """
     kind = "once" if how in (None, "fresh") else how
     watch = Watch(kind)
-    time: Time = watch.time
+    time: continual.Time = watch.time
     words = f"discrete gaussian, {ask.calibration}"
     if isinstance(layout, LqMessage):
         words = f"lq sums, {_WORDS[how]}, {words}"
         if kind != "once":
-            time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
+            time = continual.LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
         paper_noise = partial(paper_004, layout, ask, watch.time.steps)
     elif isinstance(layout, ResidualMessage):
         words, paper_noise = f"{layout.of}, {_WORDS[how]}, {words}", partial(tight, layout, ask, time.cost)
@@ -391,7 +369,7 @@ _CHANGES = 2
 _CROWD = 16
 
 Say = Callable[[str], None]
-Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
+Send = Callable[[Array, shuffle.NoiseBits, shuffle.Coins, DataHandle], shuffle.Messages]
 
 
 def targets_of(trial: Trial, draws: int, say: Say) -> list[AuditTarget]:
@@ -450,7 +428,7 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
     if not any(batches) and not any(isinstance(t, ShuffledTarget) for t in targets):
         return []
     # the messages of one episode of a user are attacked, at its share of the loss
-    loss = of_one_episode(trial.episodes_per_user, *trial.need_budget())
+    loss = shuffle.of_one_episode(trial.episodes_per_user, *trial.need_budget())
     calibration = trial.calibration or "tight"
     bits = crowd(*loss, calibration)
     if 4 * draws * (bits.users + bits.trials) > _MESSAGES:
@@ -468,21 +446,21 @@ def messages_target(epsilon: float, delta: float, calibration: str, *, users: in
     one, other = bit_sides(_CHANGES)
     law, means = Binomial(bits.trials, bits.probability, _CHANGES, delta), (one + none, other + none)
     words = f"shuffled messages of one bit, {bits.users} users, {calibration}"
-    claimed = delivered_epsilon(bits, _CHANGES, delta)
+    claimed = shuffle.delivered_epsilon(bits, _CHANGES, delta)
     return AuditTarget(words, Trust.SHUFFLE, _Messages(bits), means, law, law.loss(means), claimed)
 
 
-def crowd(epsilon: float, delta: float, calibration: str, users: int = _CROWD) -> NoiseBits:
+def crowd(epsilon: float, delta: float, calibration: str, users: int = _CROWD) -> shuffle.NoiseBits:
     """Coins of a small batch whose users have a bit in one of two counters."""
     if calibration == "paper":
-        return paper_bits(users, 1, epsilon, delta)
-    return tight_bits(min(users, smallest_total(_CHANGES, epsilon, delta)), _CHANGES, epsilon, delta)
+        return shuffle.paper_bits(users, 1, epsilon, delta)
+    return shuffle.tight_bits(min(users, shuffle.smallest_total(_CHANGES, epsilon, delta)), _CHANGES, epsilon, delta)
 
 
 @dataclass(frozen=True)
 class _Messages:
-    bits: NoiseBits
-    send: Send = randomize
+    bits: shuffle.NoiseBits
+    send: Send = shuffle.randomize
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         """The messages of so many batches; drawn by coins of its own."""
@@ -492,10 +470,10 @@ class _Messages:
 
     def _crowds(self, side: Side, copies: int) -> list[Array]:
         """Numbers of ones in each counter, and of messages that are no bit, of batches with separate counters."""
-        bits_of_user, coins = np.zeros((copies, _CHANGES)), OsCoins()
+        bits_of_user, coins = np.zeros((copies, _CHANGES)), shuffle.OsCoins()
         bits_of_user[:, side] = 1.0
         values = [bits_of_user.ravel(), *[np.zeros(bits_of_user.size)] * (self.bits.users - 1)]
-        messages = shuffle([self.send(v, self.bits, coins, WORLD) for v in values])
+        messages = shuffle.shuffle([self.send(v, self.bits, coins, WORLD) for v in values])
         weights = (messages.bit, messages.bit > 1)
         counted = (np.bincount(messages.counter, weights=w, minlength=bits_of_user.size) for w in weights)
         return [numbers.reshape(bits_of_user.shape) for numbers in counted]

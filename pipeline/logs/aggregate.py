@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -90,10 +89,6 @@ def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterat
     return (_bound(users, card).select(_places(card)) for users in people)
 
 
-def _scan(part: tuple[Path, int, Any]) -> tuple[int, str]:
-    return part[1] // _SCAN_ROWS, str(part[2])
-
-
 def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
     """Yield columns of part files and :data:`IDENTITY`, a batch in memory at a time; the caps are checked again."""
     footers = [pq.read_metadata(part) for part in parts]
@@ -101,7 +96,7 @@ def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr],
     # ids may be text in one partition and integers in others
     kinds = [footer.schema.to_arrow_schema().field("user_id").type for footer in footers]
     caps, spans = CapsAgain(card, lengths), zip(parts, accumulate(lengths), kinds, strict=True)
-    for _, group in groupby(spans, key=_scan):
+    for _, group in groupby(spans, key=lambda part: (part[1] // _SCAN_ROWS, str(part[2]))):
         rows = pl.scan_parquet([part for part, *_ in group], glob=False)
         present = rows.select(columns).collect_schema()
         identity = [name for name in IDENTITY if name not in present]

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, share, whole_file
-from pipeline.logs import decode, rules, spills
+from pipeline.logs import decode, rules, spills, store
 from pipeline.logs.contribution_bounding import (
     DELIVERED,
     IDS,
@@ -38,24 +38,7 @@ from pipeline.logs.elsewhere import Elsewhere, Here, OnProcesses, Seen
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
 from pipeline.logs.spills import IngestWork, ReadFiles
-from pipeline.logs.store import (
-    CANONICAL,
-    OBSERVED,
-    VECTORS,
-    WORK,
-    Snapshot,
-    end_edition,
-    intact,
-    lock_lineage,
-    note_number,
-    part_file,
-    snapshot_folder,
-    snapshots,
-    source_hash,
-    sweep,
-    take_number,
-    write_manifest,
-)
+from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Progress, Resources
 
 _DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
@@ -231,9 +214,9 @@ def _spread(rows: pl.DataFrame, marks: pl.DataFrame, column: str) -> pl.DataFram
 
 
 def _canonical(accepted: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
-    columns, following, ends = VECTORS, "next_observation", pl.lit(value=False)
+    columns, following, ends = store.VECTORS, "next_observation", pl.lit(value=False)
     if isinstance(card, Card):
-        columns, following = CANONICAL | ({} if card.domain.observation is None else OBSERVED), "next_state"
+        columns, following = store.CANONICAL | ({} if card.domain.observation is None else store.OBSERVED), "next_state"
         ends = (pl.col(following) >= card.domain.states.first_terminal).fill_null(value=False)
     rows = accepted.with_columns(pl.col("terminated") | ends, pl.col("truncated") | pl.col(following).is_null())
     return rows.select(pl.col(name) if name == "user_id" else pl.col(name).cast(t) for name, t in columns.items())
@@ -324,7 +307,7 @@ class ScreenPartition:
 
     def __call__(self, seen: Seen) -> Screened:
         """Write part and quarantine."""
-        card, names, part = self.card, self.sources.names, part_file(self.built, self.partition)
+        card, names, part = self.card, self.sources.names, store.part_file(self.built, self.partition)
         more = self.built / f"quarantine-{self.partition:04d}-more.parquet"
         raw, beyond = spills.read_partition(self.files, more, self.sources, card)
         stays, elsewhere = (raw, None) if self.claimed is None else part_with(raw, card, names, self.claimed)
@@ -426,7 +409,7 @@ _SHARES_EACH = 4
 
 def ingest(
     card: AnyCard,
-    store: Path,
+    root: Path,
     *,
     night: date | None = None,
     partitions: int | None = None,
@@ -441,6 +424,7 @@ def ingest(
 
     The snapshot is published whether or not the log fits its card: see :func:`~pipeline.logs.store.check_delivery`.
 
+    ``root``: the operator's store.
     ``night``: the date of a scheduled night, which has one edition: a second call returns it and reads nothing; if the
     files cannot be read, it has the rows of the edition before it.  None: not a scheduled night.
     ``partitions``: 1 to 256; by default about a million rows each, or fewer, so that ingest stays within the memory.
@@ -457,27 +441,27 @@ def ingest(
         raise CardError(f"{card.name}: source.columns.next_bin needs next_state, which tells the ends; map it too")
     if partitions is not None and not 1 <= partitions <= spills.most_partitions():
         raise ValueError(f"partitions must be 1 to {spills.most_partitions()}; got {partitions}")
-    home, date_of = private_folder(private_folder(store) / card.name), "" if night is None else night.isoformat()
-    with lock_lineage(home, resources.say):
-        sweep(home)
-        editions = snapshots(store, card.name, readable=True)
+    home, date_of = private_folder(private_folder(root) / card.name), "" if night is None else night.isoformat()
+    with store.lock_lineage(home, resources.say):
+        store.sweep(home)
+        editions = store.snapshots(root, card.name, readable=True)
         same_domain = [s for s in editions if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
-        tonight = (s for s in same_domain if s.night == date_of and s.source_hash in ("", source_hash(card)))
+        tonight = (s for s in same_domain if s.night == date_of and s.source_hash in ("", store.source_hash(card)))
         if night is not None and (snapshot := next(tonight, None)) is not None:
             return snapshot
-        number = take_number(store, card.name)
+        number = store.take_number(root, card.name)
         try:
             snapshot = _make(card, home, editions, partitions, resources, claims, files)
         except (CardError, LogError) as e:
-            last = next((s for s in reversed(same_domain) if intact(s)), None)
+            last = next((s for s in reversed(same_domain) if store.intact(s)), None)
             if night is None or last is None:
                 raise
-            snapshot = replace(_repeat(last, card, home / WORK), unread=str(e))
-        note_number(store, card.name, number)
-        snapshot = replace(snapshot, number=number, night=date_of, source_hash=source_hash(card))
-        published = _publish(snapshot, snapshot_folder(home, number))
-        remove_tree(home / WORK)
-        end_edition(home)
+            snapshot = replace(_repeat(last, card, home / store.WORK), unread=str(e))
+        store.note_number(root, card.name, number)
+        snapshot = replace(snapshot, number=number, night=date_of, source_hash=store.source_hash(card))
+        published = _publish(snapshot, store.snapshot_folder(home, number))
+        remove_tree(home / store.WORK)
+        store.end_edition(home)
         return published
 
 
@@ -491,7 +475,7 @@ def _make(
     files: Sequence[Path] | None,
 ) -> Snapshot:
     """Snapshot of the card's present files, in the work folder, not yet numbered."""
-    sources, folder = examine(card, files), home / WORK
+    sources, folder = examine(card, files), home / store.WORK
     before = _stats(sources)
     apart = {"apart": list(claims.apart), "since": claims.since} if claims is not None and claims.apart else None
     source_digest = source_digest_of(digest(sources.paths), card, apart)
@@ -499,7 +483,7 @@ def _make(
     # else one person who changes nothing would decide how everybody's rows are read
     current = (s for s in reversed(editions) if (s.source_digest, s.ids, s.cells) == (source_digest, IDS, decode.CELLS))
     claimed = (s for s in current if claims is None or s.claimed)
-    identical = (s for s in claimed if intact(s) and readable_quarantine(s.folder))
+    identical = (s for s in claimed if store.intact(s) and readable_quarantine(s.folder))
     if (twin := next(identical, None)) is not None:
         return _repeat(twin, card, folder)
     private_folder(private_folder(folder) / "built")
@@ -616,6 +600,6 @@ def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims
 
 
 def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:
-    write_manifest(snapshot)
+    store.write_manifest(snapshot)
     put_in_place(snapshot.folder, folder)
     return replace(snapshot, folder=folder)
