@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from flows.config.home import ALONE, CardLike, Home, Work, card_at
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.toml import DamagedError, LogError
-from pipeline.disk import DISK
-from pipeline.files import private_folder, remove_file, remove_tree
+from pipeline.files import DISK, private_folder, remove_file, remove_tree
 from pipeline.logs import store
 from pipeline.logs.ingest import Claims, ingest
 from pipeline.logs.rules import check_names
