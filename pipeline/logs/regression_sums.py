@@ -98,8 +98,8 @@ class TallySums:
 
     def zero(self) -> dict[str, Integers]:
         """Zero tables ``visits`` and ``rewards`` of each side."""
-        cells = int(np.prod(self._cells))
-        sizes = {"visits": cells * (self._successors + 1), "rewards": cells}
+        cells = int(np.prod(self._shape[:-1]))
+        sizes = {"visits": cells * (self._shape[-1] + 1), "rewards": cells}
         return {f"{side} {name}": np.zeros(size, dtype=np.int64) for side in self.sides for name, size in sizes.items()}
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
@@ -118,25 +118,21 @@ class TallySums:
         return {side: self._tallies(sums[f"{side} visits"], sums[f"{side} rewards"]) for side in self.sides}
 
     @property
-    def _cells(self) -> tuple[int, int, int]:
-        d = self.card.domain
-        return d.horizon, len(d.live_states), len(d.action_labels)
-
-    @property
-    def _successors(self) -> int:
-        d = self.card.domain
-        return len(d.live_states) + bool(d.states.ends)
+    def _shape(self) -> tuple[int, int, int, int]:
+        """Steps, live states, actions, known successors."""
+        d, live = self.card.domain, len(self.card.domain.live_states)
+        return d.horizon, live, len(d.action_labels), live + bool(d.states.ends)
 
     def add_rows(self, sums: Sums, side: Side, rows: pl.DataFrame) -> None:
         """Count the rows; a row without a known successor is in no sum but the first states'."""
-        cell, onto = rows["cell"].to_numpy(), rows["successor"].to_numpy()
-        np.add.at(sums[f"{side} visits"], cell * (self._successors + 1) + onto, 1)
+        cell, onto, successors = rows["cell"].to_numpy(), rows["successor"].to_numpy(), self._shape[-1]
+        np.add.at(sums[f"{side} visits"], cell * (successors + 1) + onto, 1)
         if self.card.reward.table is None:
-            has_next = onto < self._successors
+            has_next = onto < successors
             np.add.at(sums[f"{side} rewards"], cell[has_next], self._integers(rows["reward"].to_numpy()[has_next]))
 
     def _tallies(self, visits: Integers, rewards: Integers) -> Tallies:
-        visits, rewards = visits.reshape(*self._cells, -1), rewards.reshape(self._cells)
+        visits, rewards = visits.reshape(*self._shape[:-1], -1), rewards.reshape(self._shape[:-1])
         counted = np.ascontiguousarray(visits[..., :-1])
         if self.card.reward.table is not None:
             rewards = self._integers(np.array(self.card.reward.table)) * counted.sum(-1)
