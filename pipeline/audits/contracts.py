@@ -52,7 +52,7 @@ from pipeline.online.registry import find, plain_values, run
 from pipeline.online.rollouts import optimum, world_of
 from pipeline.online.trial import Outcome, Plain, Trial
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, SimulatedWorld
-from pipeline.privacy.release import Release, total_rho
+from pipeline.privacy.release import total_rho
 from pipeline.statistics.count_layout import Person
 from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.private_sum import PrivateSum
@@ -164,14 +164,13 @@ def no_person_moves_a_table_further_than_it_says(make: Privatizer) -> None:
 @PRIVATIZER.check
 def every_cell_gets_the_noise_it_says(make: Privatizer) -> None:
     """Never-visited cells too, on both sides: neither 30 % less nor 30 % more."""
-    privatizer = make(tiny_card())
-    drawn = _drawn(privatizer, _all_people()[0], 1)
+    privatizer, noise, counts = make(tiny_card()), SeededNoise(1), _counts(_all_people()[0])
+    drawn = [privatizer.draw(counts, noise) for _ in range(_COPIES)]
     for m in privatizer.mechanisms:
-        noise = np.stack([r.tables[m.table] for r in drawn]).astype(np.float64)
-        claimed = m.standard_deviation**2
-        silent = int((noise.std(0) == 0).sum())
+        tables = np.stack([r.tables[m.table] for r in drawn]).astype(np.float64)
+        claimed, variance = m.standard_deviation**2, float(tables.var())
+        silent = int((tables.std(0) == 0).sum())
         promised(not silent, f"table {m.table}: {silent} cells get no noise")
-        variance = float(noise.var())
         promised(
             abs(variance / claimed - 1) < _OFF,
             f"table {m.table}: variance of the noise is {variance:.4g}, not {claimed:.4g}",
@@ -273,11 +272,6 @@ def the_distance_from_the_law_is_small(make: Source) -> None:
 
 def _counts(tables: Tables) -> ExactSums:
     return ExactSums(tiny_card().name, "synthetic", tiny_card().domain.dynamics, dict(tables))
-
-
-def _drawn(privatizer: PrivateSum, tables: Tables, seed: int) -> list[Release]:
-    noise, counts = SeededNoise(seed), _counts(tables)
-    return [privatizer.draw(counts, noise) for _ in range(_COPIES)]
 
 
 @cache

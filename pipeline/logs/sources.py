@@ -239,6 +239,7 @@ class Sources:
     """The files of one log, sorted by path, with the columns and types of the card's roles.
 
     ``rows``: total number of rows, or None if a file is not Parquet.
+    ``likely_rows``: of steps, about.
     """
 
     files: tuple[LogFile, ...]
@@ -294,7 +295,8 @@ def examine(card: AnyCard, files_given: Sequence[Path] | None = None) -> Sources
         raise LogError(
             f"{card.name}: missing_column: {', '.join(map(repr, missing))} in no file; mend the card's [source]"
         )
-    return Sources(tuple(files), card.log.roles, dtypes, likely if exact else None, likely)
+    steps = card.domain.horizon if card.source.layout == "wide" else 1
+    return Sources(tuple(files), card.log.roles, dtypes, likely if exact else None, likely * steps)
 
 
 def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[Batch, pl.DataFrame]]:

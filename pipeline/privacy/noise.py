@@ -53,11 +53,7 @@ class SimulatedWorld:
     """Handle of data made up in this process; there is no way to say ``real`` with it."""
 
     name: str
-
-    @property
-    def data_kind(self) -> str:
-        """Always ``synthetic``."""
-        return "synthetic"
+    data_kind = "synthetic"
 
 
 class NoiseSource(Protocol):
