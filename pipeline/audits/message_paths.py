@@ -30,19 +30,8 @@ from typing import Literal, cast
 import numpy as np
 
 from pipeline.arrays import Array, Bools, Integers
-from pipeline.audits.attack import (
-    WORLD,
-    AuditTarget,
-    Binomial,
-    Gaussian,
-    Means,
-    Pooled,
-    Side,
-    Silence,
-    WholePlan,
-    fresh,
-    silence,
-)
+from pipeline.audits import attack
+from pipeline.audits.attack import AuditTarget, Side
 from pipeline.audits.regressions import lq_target
 from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import CardError
@@ -51,25 +40,12 @@ from pipeline.online.trial import BatchTarget, CountsTarget, ShuffledTarget, Sum
 from pipeline.privacy import continual, shuffle
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import LARGEST_SCALE, DataHandle, FastOsNoise, NoiseSource, SeededNoise
+from pipeline.statistics import interactive_counts, online_counts
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive_counts import (
-    BatchPrivatizer,
-    CountMechanism,
-    InteractiveCounts,
-    ShuffledCounts,
-    joint,
-    local,
-)
+from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechanism, InteractiveCounts
 from pipeline.statistics.lq import LqMessage, LqSums, ResidualMessage, paper_004
 from pipeline.statistics.mixture import MixtureMessage, paper_000, paper_001
-from pipeline.statistics.online_counts import (
-    BatchLayout,
-    BatchTables,
-    NoisyTables,
-    OnlineCounts,
-    OnlineLayout,
-    Tally,
-)
+from pipeline.statistics.online_counts import BatchLayout, OnlineLayout, Tally
 from pipeline.statistics.online_sum import asked, cost_of, entry_variances, tight
 from pipeline.statistics.private_sum import PrivateSum
 
@@ -147,9 +123,9 @@ class Sums:
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         # noise so wide is drawn in simulations only, by seeds
         variances, ends = self.variances[self.moved], self.watch.ends
-        n, wide = len(variances), float(variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, Silence)
-        source = Pooled(fresh()) if wide else noise
-        blocks = continual.NoiseBlocks((copies,) * n, tuple(int(v) for v in variances), source, WORLD)
+        n, wide = len(variances), float(variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, attack.Silence)
+        source = attack.Pooled(attack.fresh()) if wide else noise
+        blocks = continual.NoiseBlocks((copies,) * n, tuple(int(v) for v in variances), source, attack.WORLD)
         counter, first = self.build(self.time, blocks), np.repeat(self.pair[side][self.moved], copies)
         sums: list[Array] = []
         steps = range(1, self.watch.time.steps + 1) if self.time.steps == self.watch.time.steps else ends
@@ -200,8 +176,8 @@ def _watched(
     words: str, how: CountMechanism | None, path: Sums | _Batches, variances: Array, claimed: Fraction
 ) -> AuditTarget:
     """Target of a running sum, on the entries ``(n,)`` in which two first steps differ."""
-    law, trust = Gaussian([variances] * len(path.watch.ends)), Trust.LOCAL if how is None else Trust.JOINT
-    return AuditTarget(words, trust, path, silence(path), law, claimed)
+    law, trust = attack.Gaussian([variances] * len(path.watch.ends)), Trust.LOCAL if how is None else Trust.JOINT
+    return AuditTarget(words, trust, path, attack.silence(path), law, claimed)
 
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
@@ -224,8 +200,8 @@ def interactive_target(layout: OnlineLayout, ask: Ask, how: CountMechanism | Non
 
     def shipped(wide: OnlineLayout, noise: NoiseSource) -> InteractiveCounts:
         if how is None:
-            return local(wide, leaves, ask, WORLD, noise)
-        return joint(wide, leaves, leaves, ask, WORLD, noise, mechanism=how)
+            return interactive_counts.local(wide, leaves, ask, attack.WORLD, noise)
+        return interactive_counts.joint(wide, leaves, leaves, ask, attack.WORLD, noise, mechanism=how)
 
     path = _Batches(layout, OnlineLayout.extremes, watch, shipped)
     variances = np.repeat(np.array(list(scales.values()), dtype=np.float64), [int(m.sum()) for m in path.moved])
@@ -243,18 +219,18 @@ def shuffled_target(layout: OnlineLayout, epsilon: float, delta: float, users: i
     users = max(users, m)
 
     def shipped(wide: OnlineLayout, source: NoiseSource) -> InteractiveCounts:
-        return ShuffledCounts(wide, epsilon, delta, WORLD, fresh(), honest)
+        return interactive_counts.ShuffledCounts(wide, epsilon, delta, attack.WORLD, attack.fresh(), honest)
 
     def extremes(wide: OnlineLayout) -> Iterator[Tally]:
         for batch in BatchLayout((wide.horizon, wide.states, wide.actions)).extremes():
             yield Tally(users, m * batch.n_sas, m * batch.r_sa if wide.rewards else None)
 
-    once = shipped(layout, fresh())
+    once = shipped(layout, attack.fresh())
     once.add(next(extremes(layout)))
     promise = once.guarantee
-    assert isinstance(promise, ShuffledCounts)
+    assert isinstance(promise, interactive_counts.ShuffledCounts)
     bits, changes = promise.bits[0], sum(layout.bits)
-    law, means = Binomial(bits.trials, bits.probability, changes, delta, m), bit_sides(changes, m)
+    law, means = attack.Binomial(bits.trials, bits.probability, changes, delta, m), bit_sides(changes, m)
     words = f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else "")
     path = _Batches(layout, extremes, Watch("once"), shipped, bits.mean)
     return AuditTarget(words, Trust.SHUFFLE, path, means, law, law.loss(means), promise.epsilon(delta))
@@ -268,18 +244,18 @@ def batch_target(layout: BatchLayout, users: int, shipped: BatchPrivatizer) -> A
     if shipped.trust != Trust.SHUFFLE:
         # a curator, or a user, draws once; of a batch of local messages one is attacked
         users = 1 if shipped.trust == Trust.LOCAL else users
-        law, epsilon = Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]), None
+        law, epsilon = attack.Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]), None
         words, mean = "discrete gaussian", 0.0
     else:
         bits = shipped.bits(users, layout)
-        law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta, m)
+        law = attack.Binomial(bits.trials, bits.probability, layout.changes, shipped.delta, m)
         epsilon, mean = shipped.delivered(users, layout), bits.mean
         words = f"binomial, {shipped.calibration}, {users:,} users"
     words, path = f"batch counts of {what}, {words}", _OneBatch(layout, users, m, shipped, mean)
     return AuditTarget(words, shipped.trust, path, means, law, law.loss(means), epsilon)
 
 
-def bit_sides(changes: int, episodes: int = 1) -> Means:
+def bit_sides(changes: int, episodes: int = 1) -> attack.Means:
     """Bits of the counters that differ: the first user's, then the other's, and so on."""
     one = np.tile([1.0, 0.0], changes // 2)
     return [episodes * one], [episodes * (1 - one)]
@@ -296,7 +272,7 @@ def _entries(tables: Sequence[Tabled], moved: list[Bools]) -> Array:
     return np.concatenate(parts, axis=1)
 
 
-def _own_counters(tables: NoisyTables | BatchTables, layout: BatchLayout) -> list[Tabled]:
+def _own_counters(tables: online_counts.NoisyTables | online_counts.BatchTables, layout: BatchLayout) -> list[Tabled]:
     """The tables that have counters of their own."""
     rewards: list[Tabled] = [tables.r_sa] if tables.r_sa is not None and layout.rewards else []
     return [tables.n_sas[: layout.moving], tables.n_sa[layout.visits], *rewards]
@@ -311,7 +287,7 @@ class _OneBatch:
     episodes: int
     privatizer: BatchPrivatizer
     mean: float
-    noise: Callable[[], SeededNoise] = fresh
+    noise: Callable[[], SeededNoise] = attack.fresh
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         layout, m = self.layout, self.episodes
@@ -350,7 +326,7 @@ class _Batches:
                 sums.append(look(lambda: self._show(counts.counts(), moved)))
         return self.watch.read_off(sums)
 
-    def _show(self, counts: OnlineCounts, moved: list[Bools]) -> Array:
+    def _show(self, counts: online_counts.OnlineCounts, moved: list[Bools]) -> Array:
         rewards = [] if counts.r_sa is None else [counts.r_sa]
         if self.mean is None:
             return _entries([counts.n_sas, *rewards], moved)
@@ -387,7 +363,7 @@ def targets_of(trial: Trial, draws: int, say: Say) -> list[AuditTarget]:
     return [*(_target(trial, t, say) for t in targets), *_messages(trial, targets, draws, say)]
 
 
-def whole_plan(trial: Trial) -> WholePlan | None:
+def whole_plan(trial: Trial) -> attack.WholePlan | None:
     """Cost of a trial's own counters, where :func:`targets_of` attacks smaller ones that claim its budget.
 
     The papers' scales claim their own cost: there is no other claim to compare it with.
@@ -398,7 +374,7 @@ def whole_plan(trial: Trial) -> WholePlan | None:
     cost, claimed = agent.cost(trial)
     if cost is None:
         return None
-    return WholePlan(f"A plan of at most {LEAVES} leaves, for {trial.episodes:,} episodes,", cost, claimed)
+    return attack.WholePlan(f"A plan of at most {LEAVES} leaves, for {trial.episodes:,} episodes,", cost, claimed)
 
 
 def _target(trial: Trial, target: Target, say: Say) -> AuditTarget:
@@ -444,7 +420,7 @@ def messages_target(epsilon: float, delta: float, calibration: str, *, users: in
     """Everything that the shuffler hands over of one batch: a user's bit is in one counter, or in another."""
     bits, none = crowd(epsilon, delta, calibration, users), [np.zeros(_CHANGES)]
     one, other = bit_sides(_CHANGES)
-    law, means = Binomial(bits.trials, bits.probability, _CHANGES, delta), (one + none, other + none)
+    law, means = attack.Binomial(bits.trials, bits.probability, _CHANGES, delta), (one + none, other + none)
     words = f"shuffled messages of one bit, {bits.users} users, {calibration}"
     claimed = shuffle.delivered_epsilon(bits, _CHANGES, delta)
     return AuditTarget(words, Trust.SHUFFLE, _Messages(bits), means, law, law.loss(means), claimed)
@@ -473,7 +449,7 @@ class _Messages:
         bits_of_user, coins = np.zeros((copies, _CHANGES)), shuffle.OsCoins()
         bits_of_user[:, side] = 1.0
         values = [bits_of_user.ravel(), *[np.zeros(bits_of_user.size)] * (self.bits.users - 1)]
-        messages = shuffle.shuffle([self.send(v, self.bits, coins, WORLD) for v in values])
+        messages = shuffle.shuffle([self.send(v, self.bits, coins, attack.WORLD) for v in values])
         weights = (messages.bit, messages.bit > 1)
         counted = (np.bincount(messages.counter, weights=w, minlength=bits_of_user.size) for w in weights)
         return [numbers.reshape(bits_of_user.shape) for numbers in counted]
