@@ -116,6 +116,15 @@ def promised(holds: bool, message: str) -> None:
         raise BrokenContractError(message)
 
 
+def refused(error: type[Exception], act: Callable[[], object], message: str) -> None:
+    """Hold a subject to the promise that it raises an error; BrokenContractError with the message where it does not."""
+    try:
+        act()
+    except error:
+        return
+    promised(False, message)
+
+
 @cache
 def tiny_card(kind: str = "synthetic") -> Card:
     """Two states and an end, two actions, two steps, rewards 0 or 1."""
@@ -205,11 +214,8 @@ def seeded_noise_never_touches_real_people(make: Privatizer) -> None:
     """Data registered as real is refused before anything is drawn."""
     card = tiny_card("real")
     counts = ExactSums(card.name, "real", card.domain.dynamics, dict(_all_people()[0]))
-    try:
-        make(card).draw(counts, SeededNoise(0))
-    except RealDataError:
-        return
-    promised(False, "drew seeded noise for data registered as real")
+    broken = "drew seeded noise for data registered as real"
+    refused(RealDataError, lambda: make(card).draw(counts, SeededNoise(0)), broken)
 
 
 @PRIVATIZER.check
@@ -256,11 +262,8 @@ def what_can_be_repeated_refuses_real_people(make: Source) -> None:
     one, other = (make().gaussian(64, 10**6, _NOWHERE) for _ in range(2))
     if not np.array_equal(one, other):
         return
-    try:
-        make().admit("real")
-    except RealDataError:
-        return
-    promised(False, "draws the same numbers twice, and serves data registered as real")
+    broken = "draws the same numbers twice, and serves data registered as real"
+    refused(RealDataError, lambda: make().admit("real"), broken)
 
 
 @NOISE.check
@@ -574,11 +577,8 @@ def no_budget_is_refused(player: Player) -> None:
     if not player.private:
         return
     bare = replace(player.trial(), epsilon=None, delta=None, calibration=None)
-    try:
-        run(bare)
-    except CardError:
-        return
-    promised(False, "plays without a budget; raise CardError where trial.epsilon or trial.delta is None")
+    broken = "plays without a budget; raise CardError where trial.epsilon or trial.delta is None"
+    refused(CardError, lambda: run(bare), broken)
 
 
 @AGENT.check
