@@ -39,7 +39,7 @@ from pipeline.logs.rules import check_names
 from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
 from pipeline.logs.spills import IngestWork, ReadFiles
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Progress, Resources
+from pipeline.logs.summing import HERE, Progress, Resources, reporter
 
 _DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
 
@@ -532,7 +532,7 @@ def _read(card: AnyCard, sources: Sources, work: IngestWork, progress: Progress 
     # each share has a file of every partition: no more shares than keep all workers busy
     count, most = len(sources.files), 1 if isinstance(crew, Here) else _SHARES_EACH * crew.together
     ends = [i * count // min(count, most) for i in range(min(count, most) + 1)] if count else []
-    reader, report = reader_digest(card), _counter(progress, 0, sources.rows)
+    reader, report = reader_digest(card), reporter(progress, sources.rows)
     tasks = [ReadFiles(sources, card, *bounds, work.folder, work.partitions, reader) for bounds in pairwise(ends)]
     shares: dict[int, spills.Share] = {task.first: share for task, share in crew.each(tasks, report)}
     work.shares = [shares[task.first] for task in tasks]
@@ -543,7 +543,7 @@ def _screen(
     card: AnyCard, sources: Sources, work: IngestWork, progress: Progress | None, claims: Claims | None, crew: Elsewhere
 ) -> Snapshot:
     """Second pass: apply the rules to one partition after the other."""
-    report = _counter(progress, sum(sum(share.filed.values()) for share in work.shares), work.source_rows)
+    report = reporter(progress, work.source_rows, sum(sum(share.filed.values()) for share in work.shares))
 
     def task(partition: int) -> ScreenPartition:
         files = tuple(work.spill_files(partition))
@@ -557,18 +557,6 @@ def _screen(
         for file in done.files:
             remove_file(file)
     return _summarise(card, work, [screened[i] for i in range(work.partitions)], claims)
-
-
-def _counter(progress: Progress | None, seen: int, total: int | None) -> Seen:
-    """Return a function that adds up rows and reports the progress."""
-
-    def add(rows: int) -> None:
-        nonlocal seen
-        seen += rows
-        if progress is not None:
-            progress(seen, total)
-
-    return add
 
 
 def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims: Claims | None) -> Snapshot:

@@ -29,7 +29,7 @@ from pipeline.logs.aggregate import BATCH_ROWS, PARTS_TOGETHER, read_parts, succ
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, keyed_hash
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
+from pipeline.logs.summing import HERE, Resources, Sums, reporter, sum_snapshot
 from pipeline.mdp.features import ObservedMap
 from pipeline.statistics.layout import as_integers
 from pipeline.statistics.linear_sums import Side, StepRows, Tallies
@@ -241,11 +241,9 @@ class ObservedRows:
         """Yield all rows with a known successor, a batch at a time."""
         columns = [*map(pl.col, ("step", "state", "action", "observation", "next_observation"))]
         columns += [successor(self.card).alias("onto")] + ([] if self.card.reward.table else [pl.col("reward")])
-        read = 0
+        seen = reporter(self.resources.progress, self.snapshot.rows)
         for rows in read_parts(self.snapshot.part_files, self.card, columns, BATCH_ROWS):
-            read += len(rows)
-            if self.resources.progress is not None:
-                self.resources.progress(read, self.snapshot.rows)
+            seen(len(rows))
             yield rows.filter(pl.col("onto").is_not_null())
 
     @property
