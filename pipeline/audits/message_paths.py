@@ -452,4 +452,4 @@ class _Messages:
         messages = shuffle.shuffle([self.send(v, self.bits, coins, attack.WORLD) for v in values])
         weights = (messages.bit, messages.bit > 1)
         counted = (np.bincount(messages.counter, weights=w, minlength=bits_of_user.size) for w in weights)
-        return [numbers.reshape(bits_of_user.shape) for numbers in counted]
+        return [numbers.reshape(bits_of_user.shape).astype(np.float64) for numbers in counted]

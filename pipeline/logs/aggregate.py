@@ -80,11 +80,11 @@ def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterat
 def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
     """Yield columns of part files and :data:`IDENTITY`, a batch in memory at a time; the caps are checked again."""
     footers = [pq.read_metadata(part) for part in parts]
-    lengths = [footer.num_rows for footer in footers]
+    lengths: list[int] = [footer.num_rows for footer in footers]
     # ids may be text in one partition and integers in others
-    kinds = [footer.schema.to_arrow_schema().field("user_id").type for footer in footers]
+    kinds = [str(footer.schema.to_arrow_schema().field("user_id").type) for footer in footers]
     caps, spans = bounding.CapsAgain(card, lengths), zip(parts, accumulate(lengths), kinds, strict=True)
-    for _, group in groupby(spans, key=lambda part: (part[1] // _SCAN_ROWS, str(part[2]))):
+    for _, group in groupby(spans, key=lambda part: (part[1] // _SCAN_ROWS, part[2])):
         rows = pl.scan_parquet([part for part, *_ in group], glob=False)
         present = rows.select(columns).collect_schema()
         identity = [name for name in bounding.IDENTITY if name not in present]
