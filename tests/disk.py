@@ -1,4 +1,4 @@
-"""A disk that fails at one operation: it takes the place of :data:`pipeline.disk.DISK` and of the ledger's commits.
+"""A disk that fails at one operation: it takes the place of :data:`pipeline.files.DISK` and of the ledger's commits.
 
 Every operation is written down in order, with what it wrote, so that a prefix of them can be played again elsewhere,
 with what was not forced to disk left out (``tests/power``).
@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
-from pipeline.disk import DISK, Disk
+from pipeline.files import DISK, Disk
 
 FAULTS = ("EIO", "ENOSPC", "EIO late", "kill before", "kill half", "kill after")
 _CODES = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EIO late": errno.EIO}
@@ -108,7 +108,7 @@ class FaultyDisk:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def create(self, path: Path, mode: int, *, over: bool = True) -> Any:
-        """See :class:`~pipeline.disk.Disk`; the file tells of what is written."""
+        """See :class:`~pipeline.files.Disk`; the file tells of what is written."""
         file = self._do(Operation("create", str(path), mode=mode), lambda: self._real.create(path, mode, over=over))
         return _Written(file, lambda data: self._write(path, file, data))
 
@@ -120,35 +120,35 @@ class FaultyDisk:
         self._do(Operation("write", str(path), data=data), lambda: put(data), lambda: put(data[: len(data) // 2]))
 
     def sync(self, path: Path) -> None:
-        """See :class:`~pipeline.disk.Disk`."""
+        """See :class:`~pipeline.files.Disk`."""
         self._do(Operation("sync", str(path)), lambda: self._real.sync(path))
 
     def move(self, path: Path, to: Path) -> None:
-        """See :class:`~pipeline.disk.Disk`."""
+        """See :class:`~pipeline.files.Disk`."""
         self._do(Operation("move", str(path), str(to)), lambda: self._real.move(path, to))
 
     def swap(self, path: Path, to: Path) -> bool:
-        """See :class:`~pipeline.disk.Disk`."""
+        """See :class:`~pipeline.files.Disk`."""
         return self._do(Operation("swap", str(path), str(to)), lambda: self._real.swap(path, to))
 
     def link(self, path: Path, to: Path) -> None:
-        """See :class:`~pipeline.disk.Disk`."""
+        """See :class:`~pipeline.files.Disk`."""
         self._do(Operation("link", str(path), str(to)), lambda: self._real.link(path, to))
 
     def point(self, path: Path, target: str) -> None:
-        """See :class:`~pipeline.disk.Disk`."""
+        """See :class:`~pipeline.files.Disk`."""
         self._do(Operation("point", str(path), target), lambda: self._real.point(path, target))
 
     def make_folder(self, path: Path, mode: int) -> None:
-        """See :class:`~pipeline.disk.Disk`."""
+        """See :class:`~pipeline.files.Disk`."""
         self._do(Operation("make_folder", str(path), mode=mode), lambda: self._real.make_folder(path, mode))
 
     def protect(self, path: Path, mode: int) -> None:
-        """See :class:`~pipeline.disk.Disk`."""
+        """See :class:`~pipeline.files.Disk`."""
         self._do(Operation("protect", str(path), mode=mode), lambda: self._real.protect(path, mode))
 
     def remove(self, path: Path) -> None:
-        """See :class:`~pipeline.disk.Disk`."""
+        """See :class:`~pipeline.files.Disk`."""
         self._do(Operation("remove", str(path)), lambda: self._real.remove(path))
 
     def remove_tree(self, path: Path) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine.default import DefaultDialect
 
-from pipeline.disk import DISK, Disk
-from pipeline.files import remove_tree, share, whole_file, write_file, write_folder
+from pipeline.files import DISK, Disk, remove_tree, share, whole_file, write_file, write_folder
 from tests.disk import FAULTS, FaultyDisk, Operation
 
 

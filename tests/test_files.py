@@ -6,8 +6,7 @@ import stat
 
 import pytest
 
-from pipeline.disk import DISK
-from pipeline.files import put_in_place, remove_tree, whole_folder, write_folder
+from pipeline.files import DISK, put_in_place, remove_tree, whole_folder, write_folder
 
 
 def mode(path):

@@ -9,16 +9,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.config.home import ALONE, CardLike, Home, Work, card_at
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.toml import DamagedError, LogError
-from pipeline.disk import DISK
-from pipeline.files import private_folder, remove_file, remove_tree
+from pipeline.files import DISK, private_folder, remove_file, remove_tree
 from pipeline.logs import store
-from pipeline.logs.ingest import ingest
+from pipeline.logs.ingest import Claims, ingest
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import frame_file
 from pipeline.logs.store import leftovers
@@ -27,7 +27,6 @@ from pipeline.operator.ingest_report import PAGE, ingest_report
 if TYPE_CHECKING:
     from pipeline.facts.promise import Dump
     from pipeline.ledger.chain import Entry
-    from pipeline.ledger.ledger import Ledger
 
 
 def ingest_job(
@@ -86,21 +85,7 @@ def ingest_edition(
     )
 
 
-@dataclass(frozen=True)
-class LedgerClaims:
-    """See :class:`~pipeline.logs.ingest.Claims`."""
-
-    ledger: Ledger
-    lineage: str
-    key: bytes
-    since: int
-    apart: Sequence[str]
-
-    def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
-        return self.ledger.claim(self.lineage, people, self.key)
-
-
-def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
+def claims_of(card: AnyCard, home: Home) -> Claims | None:
     """Claims on the people of a card's lineage; None if it is synthetic, not registered, or no claims are needed.
 
     Earlier versions claimed all real people of a ledger, some under texts that are not the one form of their ids.
@@ -122,7 +107,7 @@ def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
     key, apart = ledger.people_key(home.store), sorted(apart_from(entries, card.name))
     if not apart and not ledger.knows_people():
         return None
-    return LedgerClaims(ledger, card.name, key, claims_needed(entries, card.name), apart)
+    return Claims(claims_needed(entries, card.name), apart, partial(ledger.claim, card.name, key=key))
 
 
 def inspect_job(card: CardLike, home: Home, frame: object = None) -> Dump:

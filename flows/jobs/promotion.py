@@ -25,13 +25,12 @@ from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import Name
-from pipeline.disk import DISK
 from pipeline.facts.answers import Comparison, Promotion
 from pipeline.facts.learnt import Gains, Status
 from pipeline.facts.promise import DeclaredTables, Dump, present
 from pipeline.facts.report import contradictory, read_report
 from pipeline.facts.verdict import Verdict
-from pipeline.files import json_text, remove_file, whole_file, write_file
+from pipeline.files import DISK, json_text, remove_file, whole_file, write_file
 from pipeline.learners.decisions import StoredDecisions
 from pipeline.learners.gains import StoredObserved
 from pipeline.learners.offline_agents import read_stored, read_view

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from pipeline.disk import is_full
+from pipeline.files import is_full
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -52,7 +52,7 @@ from pipeline.online.registry import find, plain_values, run
 from pipeline.online.rollouts import optimum, world_of
 from pipeline.online.trial import Outcome, Plain, Trial
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, SimulatedWorld
-from pipeline.privacy.release import Release, total_rho
+from pipeline.privacy.release import total_rho
 from pipeline.statistics.count_layout import Person
 from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.private_sum import PrivateSum
@@ -116,6 +116,15 @@ def promised(holds: bool, message: str) -> None:
         raise BrokenContractError(message)
 
 
+def refused(error: type[Exception], act: Callable[[], object], message: str) -> None:
+    """Hold a subject to the promise that it raises an error; BrokenContractError with the message where it does not."""
+    try:
+        act()
+    except error:
+        return
+    promised(False, message)
+
+
 @cache
 def tiny_card(kind: str = "synthetic") -> Card:
     """Two states and an end, two actions, two steps, rewards 0 or 1."""
@@ -164,14 +173,13 @@ def no_person_moves_a_table_further_than_it_says(make: Privatizer) -> None:
 @PRIVATIZER.check
 def every_cell_gets_the_noise_it_says(make: Privatizer) -> None:
     """Never-visited cells too, on both sides: neither 30 % less nor 30 % more."""
-    privatizer = make(tiny_card())
-    drawn = _drawn(privatizer, _all_people()[0], 1)
+    privatizer, noise, counts = make(tiny_card()), SeededNoise(1), _counts(_all_people()[0])
+    drawn = [privatizer.draw(counts, noise) for _ in range(_COPIES)]
     for m in privatizer.mechanisms:
-        noise = np.stack([r.tables[m.table] for r in drawn]).astype(np.float64)
-        claimed = m.standard_deviation**2
-        silent = int((noise.std(0) == 0).sum())
+        tables = np.stack([r.tables[m.table] for r in drawn]).astype(np.float64)
+        claimed, variance = m.standard_deviation**2, float(tables.var())
+        silent = int((tables.std(0) == 0).sum())
         promised(not silent, f"table {m.table}: {silent} cells get no noise")
-        variance = float(noise.var())
         promised(
             abs(variance / claimed - 1) < _OFF,
             f"table {m.table}: variance of the noise is {variance:.4g}, not {claimed:.4g}",
@@ -206,11 +214,8 @@ def seeded_noise_never_touches_real_people(make: Privatizer) -> None:
     """Data registered as real is refused before anything is drawn."""
     card = tiny_card("real")
     counts = ExactSums(card.name, "real", card.domain.dynamics, dict(_all_people()[0]))
-    try:
-        make(card).draw(counts, SeededNoise(0))
-    except RealDataError:
-        return
-    promised(False, "drew seeded noise for data registered as real")
+    broken = "drew seeded noise for data registered as real"
+    refused(RealDataError, lambda: make(card).draw(counts, SeededNoise(0)), broken)
 
 
 @PRIVATIZER.check
@@ -257,11 +262,8 @@ def what_can_be_repeated_refuses_real_people(make: Source) -> None:
     one, other = (make().gaussian(64, 10**6, _NOWHERE) for _ in range(2))
     if not np.array_equal(one, other):
         return
-    try:
-        make().admit("real")
-    except RealDataError:
-        return
-    promised(False, "draws the same numbers twice, and serves data registered as real")
+    broken = "draws the same numbers twice, and serves data registered as real"
+    refused(RealDataError, lambda: make().admit("real"), broken)
 
 
 @NOISE.check
@@ -273,11 +275,6 @@ def the_distance_from_the_law_is_small(make: Source) -> None:
 
 def _counts(tables: Tables) -> ExactSums:
     return ExactSums(tiny_card().name, "synthetic", tiny_card().domain.dynamics, dict(tables))
-
-
-def _drawn(privatizer: PrivateSum, tables: Tables, seed: int) -> list[Release]:
-    noise, counts = SeededNoise(seed), _counts(tables)
-    return [privatizer.draw(counts, noise) for _ in range(_COPIES)]
 
 
 @cache
@@ -580,11 +577,8 @@ def no_budget_is_refused(player: Player) -> None:
     if not player.private:
         return
     bare = replace(player.trial(), epsilon=None, delta=None, calibration=None)
-    try:
-        run(bare)
-    except CardError:
-        return
-    promised(False, "plays without a budget; raise CardError where trial.epsilon or trial.delta is None")
+    broken = "plays without a budget; raise CardError where trial.epsilon or trial.delta is None"
+    refused(CardError, lambda: run(bare), broken)
 
 
 @AGENT.check

@@ -23,79 +23,34 @@ from __future__ import annotations
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from typing import Literal, cast
 
 import numpy as np
 
 from pipeline.arrays import Array, Bools, Integers
-from pipeline.audits.attack import (
-    WORLD,
-    AuditTarget,
-    Binomial,
-    Gaussian,
-    Means,
-    Pooled,
-    Side,
-    Silence,
-    WholePlan,
-    fresh,
-    silence,
-)
+from pipeline.audits import attack
+from pipeline.audits.attack import AuditTarget, Side
 from pipeline.audits.regressions import lq_target
 from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import CardError
 from pipeline.online.registry import find
 from pipeline.online.trial import BatchTarget, CountsTarget, ShuffledTarget, SumsTarget, Target, Trial
-from pipeline.privacy.continual import (
-    Factorisation,
-    LazyTree,
-    Mechanism,
-    NoiseBlocks,
-    Once,
-    RunningSum,
-    Time,
-    continual,
-)
+from pipeline.privacy import continual, shuffle
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import LARGEST_SCALE, DataHandle, FastOsNoise, NoiseSource, SeededNoise
-from pipeline.privacy.shuffle import (
-    Coins,
-    Messages,
-    NoiseBits,
-    OsCoins,
-    delivered_epsilon,
-    of_one_episode,
-    paper_bits,
-    randomize,
-    shuffle,
-    smallest_total,
-    tight_bits,
-)
+from pipeline.statistics import interactive_counts, online_counts
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive_counts import (
-    BatchPrivatizer,
-    CountMechanism,
-    InteractiveCounts,
-    ShuffledCounts,
-    joint,
-    local,
-)
+from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechanism, InteractiveCounts
 from pipeline.statistics.lq import LqMessage, LqSums, ResidualMessage, paper_004
 from pipeline.statistics.mixture import MixtureMessage, paper_000, paper_001
-from pipeline.statistics.online_counts import (
-    BatchLayout,
-    BatchTables,
-    NoisyTables,
-    OnlineCounts,
-    OnlineLayout,
-    Tally,
-)
+from pipeline.statistics.online_counts import BatchLayout, OnlineLayout, Tally
 from pipeline.statistics.online_sum import asked, cost_of, entry_variances, tight
 from pipeline.statistics.private_sum import PrivateSum
 
-Kind = Mechanism | Literal["once"]
-Build = Callable[[Time, NoiseBlocks], RunningSum]
+Kind = continual.Mechanism | Literal["once"]
+Build = Callable[[continual.Time, continual.NoiseBlocks], continual.RunningSum]
 # a counter of 10 000 steps works the same and takes a week
 LEAVES = 8
 _READINGS = 3
@@ -116,9 +71,9 @@ class Watch:
     steps: int = LEAVES
 
     @property
-    def time(self) -> Factorisation:
+    def time(self) -> continual.Factorisation:
         """The factorisation of the released sums."""
-        return Once(1) if self.kind == "once" else continual(self.kind, self.steps)
+        return continual.Once(1) if self.kind == "once" else continual.continual(self.kind, self.steps)
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -157,8 +112,8 @@ class Sums:
     watch: Watch
     pair: tuple[Integers, Integers]
     variances: Array
-    time: Time
-    build: Build = RunningSum
+    time: continual.Time
+    build: Build = continual.RunningSum
 
     @property
     def moved(self) -> Bools:
@@ -168,9 +123,9 @@ class Sums:
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         # noise so wide is drawn in simulations only, by seeds
         variances, ends = self.variances[self.moved], self.watch.ends
-        n, wide = len(variances), float(variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, Silence)
-        source = Pooled(fresh()) if wide else noise
-        blocks = NoiseBlocks((copies,) * n, tuple(int(v) for v in variances), source, WORLD)
+        n, wide = len(variances), float(variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, attack.Silence)
+        source = attack.Pooled(attack.fresh()) if wide else noise
+        blocks = continual.NoiseBlocks((copies,) * n, tuple(int(v) for v in variances), source, attack.WORLD)
         counter, first = self.build(self.time, blocks), np.repeat(self.pair[side][self.moved], copies)
         sums: list[Array] = []
         steps = range(1, self.watch.time.steps + 1) if self.time.steps == self.watch.time.steps else ends
@@ -185,8 +140,6 @@ def sums_target(
     layout: MixtureMessage | LqMessage | ResidualMessage,
     ask: Ask,
     how: CountMechanism | None,
-    *,
-    leaves: int = LEAVES,
 ) -> AuditTarget:
     """The worst pair of first episodes against the sums of a linear mixture agent, or of an agent of linear plants.
 
@@ -196,13 +149,13 @@ def sums_target(
     Raises CardError if no noise is asked for.
     """
     kind = "once" if how in (None, "fresh") else how
-    watch = Watch(kind, leaves)
-    time: Time = watch.time
+    watch = Watch(kind)
+    time: continual.Time = watch.time
     words = f"discrete gaussian, {ask.calibration}"
     if isinstance(layout, LqMessage):
         words = f"lq sums, {_WORDS[how]}, {words}"
         if kind != "once":
-            time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
+            time = continual.LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
         paper_noise = partial(paper_004, layout, ask, watch.time.steps)
     elif isinstance(layout, ResidualMessage):
         words, paper_noise = f"{layout.of}, {_WORDS[how]}, {words}", partial(tight, layout, ask, time.cost)
@@ -216,33 +169,29 @@ def sums_target(
     entries, integers = entry_variances(layout, noise), cast("Callable[[object], Integers]", layout.integers)
     one, *others = (integers(person) for person in layout.extremes())
     path = Sums(watch, (one, max(others, key=lambda x: float(((one - x) ** 2 / entries).sum()))), entries, time)
-    return AuditTarget(
-        mechanism=words,
-        trust=Trust.LOCAL if how is None else Trust.JOINT,
-        path=path,
-        means=silence(path),
-        law=Gaussian([entries[path.moved]] * len(watch.ends)),
-        claimed_rho=claimed,
-    )
+    return _watched(words, how, path, entries[path.moved], claimed)
+
+
+def _watched(
+    words: str, how: CountMechanism | None, path: Sums | _Batches, variances: Array, claimed: Fraction
+) -> AuditTarget:
+    """Target of a running sum, on the entries ``(n,)`` in which two first steps differ."""
+    law, trust = attack.Gaussian([variances] * len(path.watch.ends)), Trust.LOCAL if how is None else Trust.JOINT
+    return AuditTarget(words, trust, path, attack.silence(path), law, claimed)
 
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Tabled = Array | Integers
 
 
-def interactive_target(
-    layout: OnlineLayout,
-    ask: Ask,
-    how: CountMechanism | None,
-    leaves: int = LEAVES,
-) -> AuditTarget:
-    """The worst pair of users of the first batch against a counter of ``leaves`` batches, or against local messages.
+def interactive_target(layout: OnlineLayout, ask: Ask, how: CountMechanism | None) -> AuditTarget:
+    """The worst pair of users of the first batch against a counter of a few batches, or against local messages.
 
     ``how``: counter of joint privacy; None: local.
     Raises CardError if no noise is asked for.
     """
     layout = replace(layout, states=2, actions=1)
-    watch = Watch("once" if how in (None, "fresh") else how, leaves)
+    watch = Watch("once" if how in (None, "fresh") else how)
     cost, leaves = watch.time.cost, watch.time.steps
     scales = tight(layout, ask, cost)
     rho = cost_of(layout, scales, cost)
@@ -251,20 +200,14 @@ def interactive_target(
 
     def shipped(wide: OnlineLayout, noise: NoiseSource) -> InteractiveCounts:
         if how is None:
-            return local(wide, leaves, ask, WORLD, noise)
-        return joint(wide, leaves, leaves, ask, WORLD, noise, mechanism=how)
+            return interactive_counts.local(wide, leaves, ask, attack.WORLD, noise)
+        return interactive_counts.joint(wide, leaves, leaves, ask, attack.WORLD, noise, mechanism=how)
 
     path = _Batches(layout, OnlineLayout.extremes, watch, shipped)
     variances = np.repeat(np.array(list(scales.values()), dtype=np.float64), [int(m.sum()) for m in path.moved])
     words = "local messages" if how is None else "one release of a batch" if how == "fresh" else f"{how} counter"
-    return AuditTarget(
-        mechanism=f"online counts, {words}, discrete gaussian" + (", rewards learnt" if layout.rewards else ""),
-        trust=Trust.LOCAL if how is None else Trust.JOINT,
-        path=path,
-        means=silence(path),
-        law=Gaussian([variances] * len(watch.ends)),
-        claimed_rho=rho,
-    )
+    words = f"online counts, {words}, discrete gaussian" + (", rewards learnt" if layout.rewards else "")
+    return _watched(words, how, path, variances, rho)
 
 
 def shuffled_target(layout: OnlineLayout, epsilon: float, delta: float, users: int, honest: float = 1.0) -> AuditTarget:
@@ -276,27 +219,21 @@ def shuffled_target(layout: OnlineLayout, epsilon: float, delta: float, users: i
     users = max(users, m)
 
     def shipped(wide: OnlineLayout, source: NoiseSource) -> InteractiveCounts:
-        return ShuffledCounts(wide, epsilon, delta, WORLD, fresh(), honest)
+        return interactive_counts.ShuffledCounts(wide, epsilon, delta, attack.WORLD, attack.fresh(), honest)
 
     def extremes(wide: OnlineLayout) -> Iterator[Tally]:
         for batch in BatchLayout((wide.horizon, wide.states, wide.actions)).extremes():
             yield Tally(users, m * batch.n_sas, m * batch.r_sa if wide.rewards else None)
 
-    once = shipped(layout, fresh())
+    once = shipped(layout, attack.fresh())
     once.add(next(extremes(layout)))
     promise = once.guarantee
-    assert isinstance(promise, ShuffledCounts)
+    assert isinstance(promise, interactive_counts.ShuffledCounts)
     bits, changes = promise.bits[0], sum(layout.bits)
-    law, means = Binomial(bits.trials, bits.probability, changes, delta, m), bit_sides(changes, m)
-    return AuditTarget(
-        mechanism=f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else ""),
-        trust=Trust.SHUFFLE,
-        path=_Batches(layout, extremes, Watch("once"), shipped, bits.mean),
-        means=means,
-        law=law,
-        claimed_rho=law.loss(means),
-        claimed_epsilon=promise.epsilon(delta),
-    )
+    law, means = attack.Binomial(bits.trials, bits.probability, changes, delta, m), bit_sides(changes, m)
+    words = f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else "")
+    path = _Batches(layout, extremes, Watch("once"), shipped, bits.mean)
+    return AuditTarget(words, Trust.SHUFFLE, path, means, law, law.loss(means), promise.epsilon(delta))
 
 
 def batch_target(layout: BatchLayout, users: int, shipped: BatchPrivatizer) -> AuditTarget:
@@ -307,25 +244,18 @@ def batch_target(layout: BatchLayout, users: int, shipped: BatchPrivatizer) -> A
     if shipped.trust != Trust.SHUFFLE:
         # a curator, or a user, draws once; of a batch of local messages one is attacked
         users = 1 if shipped.trust == Trust.LOCAL else users
-        law, epsilon = Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]), None
+        law, epsilon = attack.Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]), None
         words, mean = "discrete gaussian", 0.0
     else:
         bits = shipped.bits(users, layout)
-        law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta, m)
+        law = attack.Binomial(bits.trials, bits.probability, layout.changes, shipped.delta, m)
         epsilon, mean = shipped.delivered(users, layout), bits.mean
         words = f"binomial, {shipped.calibration}, {users:,} users"
-    return AuditTarget(
-        mechanism=f"batch counts of {what}, {words}",
-        trust=shipped.trust,
-        path=_OneBatch(layout, users, m, shipped, mean),
-        means=means,
-        law=law,
-        claimed_rho=law.loss(means),
-        claimed_epsilon=epsilon,
-    )
+    words, path = f"batch counts of {what}, {words}", _OneBatch(layout, users, m, shipped, mean)
+    return AuditTarget(words, shipped.trust, path, means, law, law.loss(means), epsilon)
 
 
-def bit_sides(changes: int, episodes: int = 1) -> Means:
+def bit_sides(changes: int, episodes: int = 1) -> attack.Means:
     """Bits of the counters that differ: the first user's, then the other's, and so on."""
     one = np.tile([1.0, 0.0], changes // 2)
     return [episodes * one], [episodes * (1 - one)]
@@ -342,7 +272,7 @@ def _entries(tables: Sequence[Tabled], moved: list[Bools]) -> Array:
     return np.concatenate(parts, axis=1)
 
 
-def _own_counters(tables: NoisyTables | BatchTables, layout: BatchLayout) -> list[Tabled]:
+def _own_counters(tables: online_counts.NoisyTables | online_counts.BatchTables, layout: BatchLayout) -> list[Tabled]:
     """The tables that have counters of their own."""
     rewards: list[Tabled] = [tables.r_sa] if tables.r_sa is not None and layout.rewards else []
     return [tables.n_sas[: layout.moving], tables.n_sa[layout.visits], *rewards]
@@ -357,7 +287,7 @@ class _OneBatch:
     episodes: int
     privatizer: BatchPrivatizer
     mean: float
-    noise: Callable[[], SeededNoise] = fresh
+    noise: Callable[[], SeededNoise] = attack.fresh
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         layout, m = self.layout, self.episodes
@@ -396,7 +326,7 @@ class _Batches:
                 sums.append(look(lambda: self._show(counts.counts(), moved)))
         return self.watch.read_off(sums)
 
-    def _show(self, counts: OnlineCounts, moved: list[Bools]) -> Array:
+    def _show(self, counts: online_counts.OnlineCounts, moved: list[Bools]) -> Array:
         rewards = [] if counts.r_sa is None else [counts.r_sa]
         if self.mean is None:
             return _entries([counts.n_sas, *rewards], moved)
@@ -415,7 +345,7 @@ _CHANGES = 2
 _CROWD = 16
 
 Say = Callable[[str], None]
-Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
+Send = Callable[[Array, shuffle.NoiseBits, shuffle.Coins, DataHandle], shuffle.Messages]
 
 
 def targets_of(trial: Trial, draws: int, say: Say) -> list[AuditTarget]:
@@ -433,7 +363,7 @@ def targets_of(trial: Trial, draws: int, say: Say) -> list[AuditTarget]:
     return [*(_target(trial, t, say) for t in targets), *_messages(trial, targets, draws, say)]
 
 
-def whole_plan(trial: Trial) -> WholePlan | None:
+def whole_plan(trial: Trial) -> attack.WholePlan | None:
     """Cost of a trial's own counters, where :func:`targets_of` attacks smaller ones that claim its budget.
 
     The papers' scales claim their own cost: there is no other claim to compare it with.
@@ -444,7 +374,7 @@ def whole_plan(trial: Trial) -> WholePlan | None:
     cost, claimed = agent.cost(trial)
     if cost is None:
         return None
-    return WholePlan(f"A plan of at most {LEAVES} leaves, for {trial.episodes:,} episodes,", cost, claimed)
+    return attack.WholePlan(f"A plan of at most {LEAVES} leaves, for {trial.episodes:,} episodes,", cost, claimed)
 
 
 def _target(trial: Trial, target: Target, say: Say) -> AuditTarget:
@@ -470,10 +400,11 @@ def _target(trial: Trial, target: Target, say: Say) -> AuditTarget:
 
 def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> list[AuditTarget]:
     """The target of the messages that the shuffler hands over, unless they are too many bits; else none."""
-    if not any(isinstance(t, ShuffledTarget) or _binary(t) for t in targets):
+    batches = (isinstance(t, BatchTarget) and t.privatizer.trust == Trust.SHUFFLE for t in targets)
+    if not any(batches) and not any(isinstance(t, ShuffledTarget) for t in targets):
         return []
     # the messages of one episode of a user are attacked, at its share of the loss
-    loss = of_one_episode(trial.episodes_per_user, *trial.need_budget())
+    loss = shuffle.of_one_episode(trial.episodes_per_user, *trial.need_budget())
     calibration = trial.calibration or "tight"
     bits = crowd(*loss, calibration)
     if 4 * draws * (bits.users + bits.trials) > _MESSAGES:
@@ -485,36 +416,27 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
     return [messages_target(*loss, calibration)]
 
 
-def _binary(target: Target) -> bool:
-    return isinstance(target, BatchTarget) and target.privatizer.trust == Trust.SHUFFLE
-
-
 def messages_target(epsilon: float, delta: float, calibration: str, *, users: int = _CROWD) -> AuditTarget:
     """Everything that the shuffler hands over of one batch: a user's bit is in one counter, or in another."""
-    bits, means, none = crowd(epsilon, delta, calibration, users), bit_sides(_CHANGES), [np.zeros(_CHANGES)]
-    law = Binomial(bits.trials, bits.probability, _CHANGES, delta)
-    return AuditTarget(
-        mechanism=f"shuffled messages of one bit, {bits.users} users, {calibration}",
-        trust=Trust.SHUFFLE,
-        path=_Messages(bits),
-        means=(means[0] + none, means[1] + none),
-        law=law,
-        claimed_rho=law.loss(means),
-        claimed_epsilon=delivered_epsilon(bits, _CHANGES, delta),
-    )
+    bits, none = crowd(epsilon, delta, calibration, users), [np.zeros(_CHANGES)]
+    one, other = bit_sides(_CHANGES)
+    law, means = attack.Binomial(bits.trials, bits.probability, _CHANGES, delta), (one + none, other + none)
+    words = f"shuffled messages of one bit, {bits.users} users, {calibration}"
+    claimed = shuffle.delivered_epsilon(bits, _CHANGES, delta)
+    return AuditTarget(words, Trust.SHUFFLE, _Messages(bits), means, law, law.loss(means), claimed)
 
 
-def crowd(epsilon: float, delta: float, calibration: str, users: int = _CROWD) -> NoiseBits:
+def crowd(epsilon: float, delta: float, calibration: str, users: int = _CROWD) -> shuffle.NoiseBits:
     """Coins of a small batch whose users have a bit in one of two counters."""
     if calibration == "paper":
-        return paper_bits(users, 1, epsilon, delta)
-    return tight_bits(min(users, smallest_total(_CHANGES, epsilon, delta)), _CHANGES, epsilon, delta)
+        return shuffle.paper_bits(users, 1, epsilon, delta)
+    return shuffle.tight_bits(min(users, shuffle.smallest_total(_CHANGES, epsilon, delta)), _CHANGES, epsilon, delta)
 
 
 @dataclass(frozen=True)
 class _Messages:
-    bits: NoiseBits
-    send: Send = randomize
+    bits: shuffle.NoiseBits
+    send: Send = shuffle.randomize
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         """The messages of so many batches; drawn by coins of its own."""
@@ -522,14 +444,12 @@ class _Messages:
         parts = [self._crowds(side, min(at_once, copies - i)) for i in range(0, copies, at_once)]
         return [np.concatenate(tables) for tables in zip(*parts, strict=True)]
 
-    def _crowds(self, side: Side, copies: int) -> tuple[Array, Array]:
+    def _crowds(self, side: Side, copies: int) -> list[Array]:
         """Numbers of ones in each counter, and of messages that are no bit, of batches with separate counters."""
-        bits_of_user, coins = np.zeros((copies, _CHANGES)), OsCoins()
+        bits_of_user, coins = np.zeros((copies, _CHANGES)), shuffle.OsCoins()
         bits_of_user[:, side] = 1.0
         values = [bits_of_user.ravel(), *[np.zeros(bits_of_user.size)] * (self.bits.users - 1)]
-        messages = shuffle([self.send(v, self.bits, coins, WORLD) for v in values])
-        ones = np.bincount(messages.counter, weights=messages.bit, minlength=bits_of_user.size)
-        not_bits = np.bincount(messages.counter[messages.bit > 1], minlength=bits_of_user.size)
-        return ones.reshape(bits_of_user.shape).astype(np.float64), not_bits.reshape(bits_of_user.shape).astype(
-            np.float64
-        )
+        messages = shuffle.shuffle([self.send(v, self.bits, coins, attack.WORLD) for v in values])
+        weights = (messages.bit, messages.bit > 1)
+        counted = (np.bincount(messages.counter, weights=w, minlength=bits_of_user.size) for w in weights)
+        return [numbers.reshape(bits_of_user.shape).astype(np.float64) for numbers in counted]

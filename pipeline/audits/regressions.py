@@ -24,24 +24,8 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
+from pipeline.statistics import linear_sums
 from pipeline.statistics.linear_plan import Half, LinearPlan
-from pipeline.statistics.linear_sums import (
-    CallLayout,
-    InteractiveRegression,
-    LinearRows,
-    PersonRow,
-    StepRows,
-    StreamRows,
-    TalliedRows,
-    call_sum,
-    call_window,
-    count_rows,
-    draw_one_shot,
-    extreme_rows,
-    one_shot_sum,
-    true_rho,
-)
-from pipeline.statistics.linear_sums import Side as Part
 from pipeline.statistics.lq import draw_lq, lq_layout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
@@ -51,7 +35,7 @@ EPSILON = 20.0
 _OVERDRAWN = 3.0
 
 # one row a step, or none: the person is absent then
-Person = tuple[PersonRow | None, ...]
+Person = tuple[linear_sums.PersonRow | None, ...]
 
 
 def linear_target(plan: LinearPlan) -> AuditTarget:
@@ -59,13 +43,13 @@ def linear_target(plan: LinearPlan) -> AuditTarget:
 
     Raises CardError if the plan has no budget.
     """
-    claimed = true_rho(plan)
+    claimed = linear_sums.true_rho(plan)
     if claimed is None:
         raise CardError(f"{plan.domain.name}: no noise: nothing to attack")
     # no rows are read, so the plan is that of a simulation
     plan = replace(plan, domain=replace(plan.domain, kind="synthetic"))
     shipped = partial(draw_once if plan.terms.variant == "one_shot" else draw_answers, plan)
-    rows, H = [None, *extreme_rows(plan)], plan.domain.horizon
+    rows, H = [None, *linear_sums.extreme_rows(plan)], plan.domain.horizon
     releases = [shipped((row,) * H, Silence()) for row in rows]
     scales = _variances(releases[0])
     worst = [_furthest([_of_step(a, scales, h) for a in releases]) for h in range(H)]
@@ -101,9 +85,9 @@ def linear_cost(plan: LinearPlan) -> Fraction:
 
     Raises ValueError if the plan draws no noise.
     """
-    stated = true_rho(plan)
+    stated = linear_sums.true_rho(plan)
     if plan.terms.variant == "one_shot":
-        return _rho(one_shot_sum(plan))
+        return _rho(linear_sums.one_shot_sum(plan))
     if plan.printed and stated is not None:
         return stated
     last = plan.domain.horizon - 1
@@ -115,9 +99,9 @@ def linear_cost(plan: LinearPlan) -> Fraction:
 
 
 def _call(plan: LinearPlan, h: int, half: Half) -> Fraction:
-    _, bound = call_window(plan, h, half, Window(*plan.domain.value_range(h + 1)))
+    _, bound = linear_sums.call_window(plan, h, half, Window(*plan.domain.value_range(h + 1)))
     alone = not plan.terms.variance or h == plan.domain.horizon - 1
-    return _rho(call_sum(CallLayout(plan, h, half, bound), whole=alone))
+    return _rho(linear_sums.call_sum(linear_sums.CallLayout(plan, h, half, bound), whole=alone))
 
 
 def _rho(summed: PrivateSum) -> Fraction:
@@ -189,17 +173,17 @@ def _furthest(points: list[Array]) -> tuple[int, int]:
 
 def draw_answers(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
     """All results of an interactive mechanism whose rows are one person's."""
-    mechanism = InteractiveRegression(plan, rows_of(plan, person), noise, epsilon=EPSILON)
+    mechanism = linear_sums.InteractiveRegression(plan, rows_of(plan, person), noise, epsilon=EPSILON)
     ask_all(mechanism)
     return mechanism.release()
 
 
 def draw_once(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
     """The one-shot release of one person's rows."""
-    return draw_one_shot(plan, counts_of(plan, person), noise, epsilon=EPSILON)
+    return linear_sums.draw_one_shot(plan, counts_of(plan, person), noise, epsilon=EPSILON)
 
 
-def ask_all(mechanism: InteractiveRegression) -> None:
+def ask_all(mechanism: linear_sums.InteractiveRegression) -> None:
     """Every call the plan allows, from the last step to the first, by an adversarial planner."""
     plan = mechanism.plan
     low, high = plan.domain.value_range(1)
@@ -216,21 +200,21 @@ def _value(features: Array, low: float, high: float) -> Array:
     return np.where(features.sum((-1, -2)) > 0, high + _OVERDRAWN, low - _OVERDRAWN)
 
 
-def rows_of(plan: LinearPlan, person: Person) -> LinearRows:
+def rows_of(plan: LinearPlan, person: Person) -> linear_sums.LinearRows:
     """One person, in both halves where nothing is split, else in the first."""
     f = plan.features.integers.astype(np.float64)
     padded = np.concatenate([f, np.zeros((1, *f.shape[1:]))])
 
-    def batches(h: int, side: Part) -> Iterator[StepRows]:
+    def batches(h: int, side: linear_sums.Side) -> Iterator[linear_sums.StepRows]:
         row = person[h]
         if row is not None and (side != "D'" or not plan.terms.halves):
             reward, ended = np.array([row.reward]), np.array([row.successor == len(f)])
-            yield StepRows(f[row.state, row.action][None], reward, padded[row.successor][None], ended)
+            yield linear_sums.StepRows(f[row.state, row.action][None], reward, padded[row.successor][None], ended)
 
-    return StreamRows(batches, plan.features.dimension, "synthetic")
+    return linear_sums.StreamRows(batches, plan.features.dimension, "synthetic")
 
 
-def counts_of(plan: LinearPlan, person: Person) -> TalliedRows:
+def counts_of(plan: LinearPlan, person: Person) -> linear_sums.TalliedRows:
     """The same person as counts."""
     S, A, _ = plan.features.integers.shape
     visits = np.zeros((plan.domain.horizon, S, A, S + plan.domain.can_end), dtype=np.int64)
@@ -239,4 +223,4 @@ def counts_of(plan: LinearPlan, person: Person) -> TalliedRows:
         if row is not None:
             visits[h, row.state, row.action, row.successor] = 1
             rewards[h, row.state, row.action] = row.reward
-    return count_rows(plan, {"both": visits}, rewards)
+    return linear_sums.count_rows(plan, {"both": visits}, rewards)

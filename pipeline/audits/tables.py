@@ -6,7 +6,7 @@ Each target goes from two people to the tables that are drawn of them, many copi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -33,8 +33,7 @@ from pipeline.statistics.played import PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.target_plan import VALUE_STEPS, Stage, TargetPlan, TargetQuestion
 
-# a layout with a field for the kind of its people
-Named = TypeVar("Named", MomentLayout, GateLayout)
+L = TypeVar("L", CountLayout, PlayedLayout, FollowLayout, FeatureLayout, MomentLayout, GateLayout)
 
 
 def counts_target(shipped: PrivateSum) -> AuditTarget:
@@ -44,14 +43,13 @@ def counts_target(shipped: PrivateSum) -> AuditTarget:
 
     Raises CardError if a table has no noise, or one of a counter no Gaussian noise: there is nothing to claim.
     """
-    layout, mechanisms, time = shipped.layout, shipped.mechanisms, shipped.time
-    assert isinstance(layout, CountLayout) and (time is None or isinstance(time, Factorisation))
-    card = layout.card.model_copy(update={"kind": "synthetic"})
+    made_up, layout = _made_up(shipped, CountLayout)
+    mechanisms, time = shipped.mechanisms, shipped.time
+    assert time is None or isinstance(time, Factorisation)
     words = f"counts, {' and '.join(dict.fromkeys(m.name for m in mechanisms))}"
     if time is not None:
         words = f"nightly {time.kind}, {time.steps} nights, discrete gaussian"
-    made_up = replace(shipped, layout=replace(layout, card=card))
-    return tables_target(words, shipped, made_up, partial(count_person, card), total_rho(mechanisms))
+    return tables_target(words, shipped, made_up, partial(count_person, layout.card), total_rho(mechanisms))
 
 
 def played_target(shipped: PrivateSum) -> AuditTarget:
@@ -59,11 +57,10 @@ def played_target(shipped: PrivateSum) -> AuditTarget:
 
     Raises CardError if there is no noise: there is nothing to claim.
     """
-    layout = shipped.layout
-    assert isinstance(layout, PlayedLayout) and shipped.time is not None
-    layout = replace(layout, card=layout.card.model_copy(update={"kind": "synthetic"}))
+    made_up, layout = _made_up(shipped, PlayedLayout)
+    assert shipped.time is not None
     words = f"returns of {shipped.time.steps} nights, discrete gaussian"
-    return tables_target(words, shipped, replace(shipped, layout=layout), layout.one, shipped.rho)
+    return tables_target(words, shipped, made_up, layout.one, shipped.rho)
 
 
 def gate_target(shipped: PrivateSum) -> AuditTarget:
@@ -81,8 +78,8 @@ def stage_target(plan: TargetPlan, stage: Stage) -> AuditTarget:
 
     Raises CardError if there is no noise: there is nothing to claim.
     """
-    card = plan.card.model_copy(update={"kind": "synthetic"}).placed(plan.card.folder)
-    made_up, shipped = replace(plan, card=card), plan.stages[stage]
+    card, shipped = plan.card.model_copy(update={"kind": "synthetic"}), plan.stages[stage]
+    made_up = replace(plan, card=card)
     query = None if stage == "v" else _extreme_question(made_up)
     if query is not None and stage == "c":
         query = replace(query, group=np.arange(len(card.domain.live_states)) % plan.groups)
@@ -98,15 +95,12 @@ def rows_target(shipped: PrivateSum, span: float) -> AuditTarget:
 
     Raises CardError if there is no noise: there is nothing to claim.
     """
-    layout = shipped.layout
-    assert isinstance(layout, FollowLayout | FeatureLayout)
-    card = layout.card.model_copy(update={"kind": "synthetic"}).placed(layout.card.folder)
-    layout = replace(layout, card=card)
-    made_up = replace(shipped, layout=layout)
-    if isinstance(layout, FollowLayout):
+    if isinstance(shipped.layout, FollowLayout):
+        made_up, layout = _made_up(shipped, FollowLayout)
         # people who take the first action follow
         words, query = "rows that follow", FollowQuestion(layout, np.zeros(math.prod(layout.cells), dtype=np.int64))
     else:
+        made_up, layout = _made_up(shipped, FeatureLayout)
         words, query = "moments of features", _longest_features(layout, span)
     return tables_target(f"{words}, discrete gaussian", shipped, made_up, partial(ask_person, query), shipped.rho)
 
@@ -130,10 +124,14 @@ def scores_target(shipped: PrivateSum) -> AuditTarget:
     return tables_target("scores of people, discrete gaussian", shipped, made_up, layout.add_up, shipped.rho)
 
 
-def _made_up(summed: PrivateSum, kind: type[Named]) -> tuple[PrivateSum, Named]:
+def _made_up(summed: PrivateSum, kind: type[L]) -> tuple[PrivateSum, L]:
     """The same sum over made-up people, and its layout."""
-    assert isinstance(summed.layout, kind)
-    layout = replace(summed.layout, data_kind="synthetic")
+    layout = summed.layout
+    assert isinstance(layout, kind)
+    if isinstance(layout, MomentLayout | GateLayout):
+        layout = replace(layout, data_kind="synthetic")
+    else:
+        layout = replace(layout, card=layout.card.model_copy(update={"kind": "synthetic"}))
     return replace(summed, layout=layout), layout
 
 
@@ -145,32 +143,26 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
 
     Raises CardError if there is no noise: there is nothing to claim.
     """
-    count_layout = counts.layout
-    assert isinstance(count_layout, CountLayout)
     if counts.rho is None or scores.rho is None:
-        raise CardError(f"{count_layout.dataset}: no noise, no claim to attack")
-    card = count_layout.card.model_copy(update={"kind": "synthetic"})
-    learn = replace(counts, layout=replace(count_layout, card=card))
-    evaluate, layout = _made_up(scores, MomentLayout)
-    taught = counts.farthest(partial(count_person, card), counts.layout.extremes())
+        raise CardError(f"{counts.layout.dataset}: no noise, no claim to attack")
+    (learn, count_layout), (evaluate, layout) = _made_up(counts, CountLayout), _made_up(scores, MomentLayout)
+    taught = counts.farthest(partial(count_person, count_layout.card), counts.layout.extremes())
     judged = evaluate.farthest(layout.add_up, layout.extremes())
     # the first made-up id of each part
     ids = [next(str(i) for i in range(10_000) if part(str(i)) is evaluates) for evaluates in (False, True)]
-    paths = [
-        TablesPath(summed, _sides([part(i) is evaluates for i in ids], tables))
-        for summed, tables, evaluates in ((learn, taught, False), (evaluate, judged, True))
-    ]
-    path = BothPaths(paths[0], paths[1])
+    paths: list[TablesPath] = []
+    for summed, tables, evaluates in ((learn, taught, False), (evaluate, judged, True)):
+        # zeros where the person is in the other part
+        one, other = ({name: t * (part(i) is evaluates) for name, t in tables.items()} for i in ids)
+        paths.append(TablesPath(summed, (one, other)))
+
+    def path(side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        return [table for each in paths for table in each(side, noise, copies)]
+
     means = silence(path)
     variances = [float(m.variance or 0) for s in (counts, scores) for m in s.mechanisms]
     law = Gaussian([np.full(table.shape, v) for table, v in zip(means[0], variances, strict=True)])
     return AuditTarget("people across the parts, discrete gaussian", Trust.CENTRAL, path, means, law, claimed)
-
-
-def _sides(present: Sequence[bool], tables: Tables) -> tuple[Tables, Tables]:
-    """Tables of a part for either log: the person's, or zeros where the person is in the other part."""
-    one, other = ({name: t * int(here) for name, t in tables.items()} for here in present)
-    return one, other
 
 
 def _extreme_question(plan: TargetPlan) -> TargetQuestion:
@@ -221,17 +213,6 @@ def _once(variances: Array) -> Array:
     """Variances of symmetric tables ``(..., d, d)``, whose entries off the diagonal are drawn once, at half of them."""
     below = np.tri(variances.shape[-1], k=-1, dtype=np.bool_)
     return np.where(below, np.inf, np.where(below.T, variances / 2, variances))
-
-
-@dataclass(frozen=True)
-class BothPaths:
-    """Two parts of a release, drawn one after the other."""
-
-    first: TablesPath
-    second: TablesPath
-
-    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        return [*self.first(side, noise, copies), *self.second(side, noise, copies)]
 
 
 @dataclass(frozen=True)

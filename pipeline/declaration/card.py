@@ -248,40 +248,37 @@ def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
         parts = [] if domain.states.product is None else domain.states.product.columns
         roles |= {step_role("part", i): column for i, column in enumerate(parts)}
     states, cols = domain.states, source.columns
-    vectors = dict[str, str | list[str]]()
-    if domain.observation is not None:
-        vectors = _vectors({"observation": domain.observation}, cols.next_observation)
-        roles |= _vector_roles(vectors)
+    observed = {} if domain.observation is None else {"observation": domain.observation}
+    vectors, vector_roles = _vectors(observed, cols.next_observation)
     next_state, state = (cols.next_state, states.column) if states.bins is None else (cols.next_bin, states.bins.by)
     chain = () if next_state is None else ((str(next_state), str(state)),)
-    return LogColumns(roles, *_user_and_flags(source), steps, vectors, chain)
+    return LogColumns(roles | vector_roles, *_user_and_flags(source), steps, vectors, chain)
 
 
 def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
     """The columns of a log of vectors."""
     following = source.columns.next_observation
-    vectors = _vectors({"observation": domain.observation, "action": domain.action}, following)
-    roles = _row_roles(source) | _vector_roles(vectors)
+    vectors, vector_roles = _vectors({"observation": domain.observation, "action": domain.action}, following)
+    roles = _row_roles(source) | vector_roles
     rest = {role: getattr(source.columns, role) for role in ("terminated", "truncated", "behavior_prob")}
     roles |= {role: column for role, column in rest.items() if column is not None}
     pairs = () if following is None else zip(_listed(following), _listed(vectors["observation"]), strict=True)
     return LogColumns(roles, *_user_and_flags(source), vectors=vectors, chain=tuple(pairs))
 
 
-def _vectors(declared: dict[str, Vector], following: str | list[str] | None) -> dict[str, str | list[str]]:
-    columns: dict[str, str | list[str]] = {role: v.columns or str(v.column) for role, v in declared.items()}
-    return columns if following is None else columns | {"next_observation": following}
-
-
-def _vector_roles(vectors: dict[str, str | list[str]]) -> dict[str, str]:
-    """Role -> column: one role for a column of lists, else one a coordinate."""
+def _vectors(
+    declared: dict[str, Vector], following: str | list[str] | None
+) -> tuple[dict[str, str | list[str]], dict[str, str]]:
+    """Columns of each vector, and the columns by role: one role for a column of lists, else one a coordinate."""
+    vectors: dict[str, str | list[str]] = {role: v.columns or str(v.column) for role, v in declared.items()}
+    vectors |= {} if following is None else {"next_observation": following}
     roles = dict[str, str]()
     for role, columns in vectors.items():
         if isinstance(columns, str):
             roles[role] = columns
         else:
             roles |= {step_role(role, i): column for i, column in enumerate(columns)}
-    return roles
+    return vectors, roles
 
 
 def _listed(columns: str | list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
@@ -55,7 +55,7 @@ def closure_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
         if (found := (_read_once if own else _read)(name, root)) is None:
             continue
         skeletons[name], imported = found
-        waiting += _inside(imported, (_PACKAGE,))
+        waiting += [name for name in imported if name.partition(".")[0] == _PACKAGE]
         waiting += [name.rpartition(".")[0]] if "." in name else []
     lines = [f"{name} {digest}" for name, digest in sorted(skeletons.items())]
     return hashlib.sha256("\n".join([*lines, *map(version, _MEASURING)]).encode()).hexdigest()
@@ -66,10 +66,6 @@ def syntax_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
     files = {name: _file_of(name, root) for name in modules}
     lines = [f"{name} {_skeleton(path.read_bytes())[0]}" for name, path in sorted(files.items()) if path is not None]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _inside(names: Iterable[str], packages: Sequence[str]) -> list[str]:
-    return [name for name in names if name.partition(".")[0] in packages]
 
 
 def _file_of(name: str, root: Path) -> Path | None:

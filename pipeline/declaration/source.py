@@ -116,14 +116,7 @@ def _known_format(name: str) -> str:
 
 FormatName = Annotated[str, AfterValidator(_known_format)]
 
-MADE: dict[str, str] = {
-    "minari": "episode",
-    "d4rl": "episode",
-    "rlds": "episode",
-    "lerobot": "episode",
-    "obp": "impression",
-    "transitions": "episode",
-}
+MADE = {**dict.fromkeys(["minari", "d4rl", "rlds", "lerobot", "transitions"], "episode"), "obp": "impression"}
 """Format -> the column of record numbers that its reader makes; named as the user, it is the unit of privacy."""
 
 CUT_BY_ORDER = ("d4rl", "transitions")

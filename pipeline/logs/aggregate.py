@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,19 +23,7 @@ import pyarrow.parquet as pq
 
 from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, Card
-from pipeline.logs.contribution_bounding import (
-    IDENTITY,
-    CapsAgain,
-    Hashes,
-    cap_cells,
-    cap_rewards,
-    delivered_texts,
-    group_users,
-    hash_frame,
-    needs_whole_users,
-    pick_new,
-    total_steps,
-)
+from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.parts import Split
 from pipeline.logs.store import CANONICAL, Snapshot
@@ -77,34 +64,30 @@ def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     """
     work = CountSums(card)
     sums = work.zero()
-    bounded = _bound(rows, card) if needs_whole_users(card) else rows
+    bounded = _bound(rows, card) if bounding.needs_whole_users(card) else rows
     work.place(sums, bounded.select(_places(card)))
     return _tables(card, sums)
 
 
 def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:
     """Yield the places of all rows; batches hold whole people only if the card bounds a sum over a person."""
-    if not needs_whole_users(card):
+    if not bounding.needs_whole_users(card):
         return read_parts(parts, card, _places(card), batch_rows)
-    people = group_users(read_parts(parts, card, [pl.col(needed(card))], batch_rows))
+    people = bounding.group_users(read_parts(parts, card, [pl.col(needed(card))], batch_rows))
     return (_bound(users, card).select(_places(card)) for users in people)
-
-
-def _scan(part: tuple[Path, int, Any]) -> tuple[int, str]:
-    return part[1] // _SCAN_ROWS, str(part[2])
 
 
 def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
     """Yield columns of part files and :data:`IDENTITY`, a batch in memory at a time; the caps are checked again."""
     footers = [pq.read_metadata(part) for part in parts]
-    lengths = [footer.num_rows for footer in footers]
+    lengths: list[int] = [footer.num_rows for footer in footers]
     # ids may be text in one partition and integers in others
-    kinds = [footer.schema.to_arrow_schema().field("user_id").type for footer in footers]
-    caps, spans = CapsAgain(card, lengths), zip(parts, accumulate(lengths), kinds, strict=True)
-    for _, group in groupby(spans, key=_scan):
+    kinds = [str(footer.schema.to_arrow_schema().field("user_id").type) for footer in footers]
+    caps, spans = bounding.CapsAgain(card, lengths), zip(parts, accumulate(lengths), kinds, strict=True)
+    for _, group in groupby(spans, key=lambda part: (part[1] // _SCAN_ROWS, part[2])):
         rows = pl.scan_parquet([part for part, *_ in group], glob=False)
         present = rows.select(columns).collect_schema()
-        identity = [name for name in IDENTITY if name not in present]
+        identity = [name for name in bounding.IDENTITY if name not in present]
         for batch in rows.select(*columns, *identity).collect_batches(chunk_size=size, maintain_order=True):
             caps.check(batch)
             yield batch
@@ -119,10 +102,10 @@ def needed(card: Card) -> list[str]:
 
 def _bound(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
     """Bound the contribution of whole users: successors beyond the caps are null, lattice steps ``k`` are cut."""
-    rows = cap_cells(rows, card)
-    if (total := total_steps(card)) is not None:
+    rows = bounding.cap_cells(rows, card)
+    if (total := bounding.total_steps(card)) is not None:
         k = reward_lattice(card).index(rows["reward"].to_numpy())
-        rows = cap_rewards(rows.with_columns(pl.Series("k", k)), total)
+        rows = bounding.cap_rewards(rows.with_columns(pl.Series("k", k)), total)
     return rows
 
 
@@ -146,7 +129,7 @@ def _places(card: Card) -> list[pl.Expr]:
     place = (step * (live * actions) + visit) * successors + successor(card).fill_null(successors - 1)
     places = [place.cast(pl.Int64).alias("place")]
     if card.reward.kind == "estimate":
-        column, nothing = ("reward", card.reward.range[0]) if total_steps(card) is None else ("k", 0)
+        column, nothing = ("reward", card.reward.range[0]) if bounding.total_steps(card) is None else ("k", 0)
         places.append(pl.when(pl.col("next_state").is_not_null()).then(pl.col(column)).otherwise(nothing).alias(column))
     return places
 
@@ -170,7 +153,7 @@ class CountSums:
     @property
     def together(self) -> int:
         """Part files that are read together: one if whole users are needed, who are sorted within a part only."""
-        return 1 if needs_whole_users(self.card) else PARTS_TOGETHER
+        return 1 if bounding.needs_whole_users(self.card) else PARTS_TOGETHER
 
     def zero(self) -> dict[str, Integers]:
         """Zero tables ``visits``, by place, and ``steps``, by place without successor."""
@@ -268,13 +251,13 @@ def closed(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
 def count_new(
     snapshots: Sequence[Snapshot],
     card: Card,
-    seen: Hashes,
+    seen: bounding.Hashes,
     key: bytes,
     split: Split | None = None,
     arms: Arms | None = None,
     *,
     whole: bool = False,
-) -> tuple[Tables, Hashes]:
+) -> tuple[Tables, bounding.Hashes]:
     """Count new people and episodes of the snapshots, in their order, a partition in memory at a time.
 
     ``seen`` ``(n, hash_width)``: hashes of all nights so far.
@@ -287,14 +270,14 @@ def count_new(
     sums = dict(count_rows(pl.DataFrame(schema={name: CANONICAL[name] for name in columns}), card))
     if arms is not None:
         sums |= arms.layout.one(([], [], []))
-    earlier = hash_frame(seen)
+    earlier = bounding.hash_frame(seen)
     fresh = earlier.clear()
     for part in (p for s in snapshots for p in s.part_files):
         rows = pl.read_parquet(part, columns=columns)
-        CapsAgain(card, [len(rows)]).check(rows)
+        bounding.CapsAgain(card, [len(rows)]).check(rows)
         rows = rows if split is None else split.cut(rows)[0]
         rows = closed(rows, card) if whole else rows
-        new = pick_new(rows, card, pl.concat([earlier, fresh]), key, delivered_texts(part))
+        new = bounding.pick_new(rows, card, pl.concat([earlier, fresh]), key, bounding.delivered_texts(part))
         keys = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
         counts = rows.join(new, on=keys, how="semi", maintain_order="left")
         counted = {**count_rows(counts, card), **({} if arms is None else arms.add(counts, new))}

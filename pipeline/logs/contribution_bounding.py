@@ -181,15 +181,20 @@ def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
     ``salt``: public key of the hash, its first 64 bytes.
     Returns UInt64 series, as long as ``texts``.
     """
-    keyed, digests = hashlib.blake2b(key=salt.encode()[:64], digest_size=8), b""
+    # little-endian is explicit: hashes must not depend on the machine
+    return pl.Series(np.frombuffer(digests(texts, salt.encode()), dtype="<u8"))
+
+
+def digests(texts: Iterable[str], key: bytes, size: int = 8) -> bytes:
+    """BLAKE2b digests of ``size`` bytes of texts, one after the other; the key is the first 64 bytes of ``key``."""
+    keyed, joined = hashlib.blake2b(key=key[:64], digest_size=size), b""
     cells = pl.Series(texts, dtype=pl.String)
     for piece in cells.cast(pl.Binary).to_frame().iter_slices(_AT_ONCE):
         # without a line of Python for each text
         hashes = [*map(type(keyed).copy, repeat(keyed, len(piece)))]
         deque(map(type(keyed).update, hashes, piece.to_series().to_list()), maxlen=0)
-        digests += b"".join(map(type(keyed).digest, hashes))
-    # little-endian is explicit: hashes must not depend on the machine
-    return pl.Series(np.frombuffer(digests, dtype="<u8"))
+        joined += b"".join(map(type(keyed).digest, hashes))
+    return joined
 
 
 def needs_whole_users(card: Card) -> bool:
@@ -333,11 +338,9 @@ def _running_sum(values: pl.Expr, group: list[str]) -> pl.Expr:
 def _in_keyed_order(rows: pl.DataFrame, key: bytes) -> pl.DataFrame:
     """Sort a user's episodes by keyed hash, so that no episode is favoured for its number."""
     episodes = rows.select("user_id", "episode_id").unique(maintain_order=True)
-    digests = [
-        int.from_bytes(hashlib.blake2b(f"{user}|{episode}".encode(), key=key[:64], digest_size=8).digest(), "big")
-        for user, episode in episodes.iter_rows()
-    ]
-    ordered = episodes.with_columns(pl.Series("_order", digests, dtype=pl.UInt64))
+    pairs = episodes.select(pl.format("{}|{}", "user_id", "episode_id")).to_series()
+    order = np.frombuffer(digests(pairs, key), dtype=">u8").astype(np.uint64)
+    ordered = episodes.with_columns(pl.Series("_order", order))
     rows = rows.join(ordered, on=["user_id", "episode_id"], how="left")
     return rows.sort("user_id", "_order", "episode_id", "step").drop("_order")
 
@@ -407,14 +410,10 @@ def _pairs(episodes: pl.DataFrame, user: str) -> pl.Series:
 
 
 def _hash_texts(texts: Iterable[str], key: bytes, names: list[str]) -> pl.DataFrame:
-    digests = b"".join(hashlib.blake2b(t.encode(), key=key, digest_size=16).digest() for t in texts)
-    return _word_columns(np.frombuffer(digests, dtype="<u8").reshape(-1, 2), names)
+    words = np.frombuffer(digests(texts, key, 16), dtype="<u8")
+    return pl.DataFrame(words.astype(np.uint64).reshape(-1, 2), names, orient="row")
 
 
 def hash_frame(hashes: Hashes) -> pl.DataFrame:
     """Convert kept hashes to the columns of :func:`pick_new`'s ``seen``."""
-    return _word_columns(hashes, (_USER + _EPISODE)[: hashes.shape[1]])
-
-
-def _word_columns(words: Hashes, names: list[str]) -> pl.DataFrame:
-    return pl.DataFrame([pl.Series(n, words[:, i].astype(np.uint64)) for i, n in enumerate(names)])
+    return pl.DataFrame(hashes.astype(np.uint64), (_USER + _EPISODE)[: hashes.shape[1]], orient="row")

@@ -12,7 +12,6 @@ Queries (states or observations, from CSV or NDJSON; other columns are ignored) 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import re
@@ -29,7 +28,7 @@ from pipeline.declaration.card import TELLING, Card, CardError, Reward, step_rol
 from pipeline.declaration.domain import Product, States
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant
-from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.logs.contribution_bounding import digests, keyed_hash
 from pipeline.logs.store import OBSERVED
 
 _T = TypeVar("_T")
@@ -231,49 +230,45 @@ def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tupl
     Returns index among live states and ends (null if undeclared), the mark of an undeclared one, and the mark of a bin
     number that cannot be read.
     """
-    never = pl.lit(value=False)
-    if states.product is not None and label == "state":
-        return _combined(dtypes, states, states.product)
+    never, product = pl.lit(value=False), states.product if label == "state" else None
     if states.undivided:
         return pl.lit(0, dtype=pl.Int32), never, never
-    if label not in dtypes and number not in dtypes:
+    if product is None and label not in dtypes and number not in dtypes:
         return pl.lit(None, dtype=pl.Int32), never, never
     ends = {end: states.first_terminal + i for i, end in enumerate(states.ends)}
-    if states.bins is None:
+    if product is None and states.bins is None:
         index = _index(label, dtypes, states.raw_labels() | ends)
         return index, index.is_null(), never
     end = _index(label, dtypes, ends) if label in dtypes else pl.lit(None, dtype=pl.Int32)
-    if number not in dtypes:
+    if product is not None:
+        index, unread = _combined(dtypes, product)
+    elif states.bins is not None and number in dtypes:
+        index, unread = _in_bin(number, dtypes, states.bins.edges)
+    else:
         return end, never, never
-    x = _number(number, dtypes)
-    index = pl.coalesce(end, _binned(x, states.bins.edges))
-    unread = pl.col(f"raw_{number}").is_not_null() & x.is_null() & end.is_null()
+    index, unread = pl.coalesce(end, index), unread & end.is_null()
     return index, index.is_null() & ~unread, unread
 
 
-def _binned(x: pl.Expr, edges: Sequence[float]) -> pl.Expr:
-    """Index of the bin ``[e, e')`` that a number lies in; null of null or NaN."""
-    x = x.fill_nan(None)
+def _in_bin(role: str, dtypes: Dtypes, edges: Sequence[float]) -> tuple[pl.Expr, pl.Expr]:
+    """Index of the bin ``[e, e')`` that a number lies in (null of none or NaN), and the mark of a cell that is none."""
+    number = _number(role, dtypes)
+    x, unread = number.fill_nan(None), pl.col(f"raw_{role}").is_not_null() & number.is_null()
     bin_ = pl.lit(pl.Series(edges, dtype=pl.Float64)).search_sorted(x, side="right").cast(pl.Int32)
-    return pl.when(x.is_not_null()).then(bin_)
+    return pl.when(x.is_not_null()).then(bin_), unread
 
 
-def _combined(dtypes: Dtypes, states: States, product: Product) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """State that is a product of several columns; returns what :func:`state_index` does."""
+def _combined(dtypes: Dtypes, product: Product) -> tuple[pl.Expr, pl.Expr]:
+    """Index of a state that is a product of several columns, and the mark of an unreadable number in one of them."""
     index, unread = pl.lit(0, dtype=pl.Int32), pl.lit(value=False)
     for i, (column, size) in enumerate(zip(product.columns, product.sizes, strict=True)):
         role, part = step_role("part", i), product.bins[column]
         if part.labels is not None:
             index = index * size + _index(role, dtypes, {text: k for k, text in enumerate(part.labels)})
         else:
-            x = _number(role, dtypes)
-            unread |= pl.col(f"raw_{role}").is_not_null() & x.is_null()
-            index = index * size + _binned(x, part.edges or [])
-    end = pl.lit(None, dtype=pl.Int32)
-    if "state" in dtypes:
-        end = _index("state", dtypes, {label: states.first_terminal + i for i, label in enumerate(states.ends)})
-    index, unread = pl.coalesce(end, index), unread & end.is_null()
-    return index, index.is_null() & ~unread, unread
+            bin_, odd = _in_bin(role, dtypes, part.edges or [])
+            index, unread = index * size + bin_, unread | odd
+    return index, unread
 
 
 def _has_next(dtypes: Dtypes, states: States) -> pl.Expr:
@@ -328,9 +323,8 @@ def _numbers(labels: pl.Series) -> pl.Series:
     distinct = labels.drop_nulls().unique()
     if distinct.is_empty():
         return pl.Series(labels.name, [None], dtype=pl.Int64).new_from_index(0, len(labels))
-    hashes = (hashlib.blake2b(x.encode(), digest_size=8).digest() for x in distinct)
-    numbers = pl.Series([int.from_bytes(h, "little") >> 1 for h in hashes], dtype=pl.Int64)
-    return labels.replace_strict(distinct, numbers, default=None, return_dtype=pl.Int64)
+    numbers = np.frombuffer(digests(distinct, b""), dtype="<u8") >> np.uint64(1)
+    return labels.replace_strict(distinct, pl.Series(numbers), default=None, return_dtype=pl.Int64)
 
 
 def flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
@@ -416,59 +410,40 @@ def _reward(r: pl.Expr | None, card: Card) -> list[pl.Expr]:
 _BEYOND = 1e-5
 
 
-class VectorCells:
-    """Expressions over the raw cells of one vector: a list of numbers, its text, or a cell for each coordinate."""
+def vector_cells(
+    role: str, columns: str | list[str], vector: Vector, dtypes: Dtypes
+) -> tuple[pl.Expr, pl.Expr, pl.Expr, pl.Expr]:
+    """Expressions over the raw cells of one vector: a list of numbers, its text, or a cell for each coordinate.
 
-    def __init__(self, role: str, columns: str | list[str], vector: Vector, dtypes: Dtypes) -> None:
-        self._vector, self._split = vector, not isinstance(columns, str)
-        roles = [step_role(role, i) for i in range(vector.size)] if self._split else [role]
-        self._cells = [(pl.col(f"raw_{name}"), dtypes[name]) for name in roles]
-
-    def values(self) -> pl.Expr:
-        """Centered and scaled coordinates; null where the cell is missing or no number."""
-        coordinates = zip(self._numbers(), self._vector.scales, self._vector.centers, strict=True)
-        # times the inverse: polars rounds a quotient differently if the column has one row
-        return pl.concat_list([((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in coordinates])
-
-    def words(self) -> pl.Expr:
-        """Mark of vectors of which some cell holds text that is no number."""
-        marks = [_word(raw) for raw, dtype in self._cells if dtype == pl.String]
-        if not marks:
-            return pl.lit(value=False)
-        if self._split:
-            return pl.any_horizontal(marks).fill_null(value=False)
-        return _pieces(self._cells[0][0]).list.eval(_word(pl.element())).list.any().fill_null(value=False)
-
-    def wrong_length(self) -> pl.Expr:
-        """Mark of lists without the declared number of entries; not of missing ones."""
-        if self._split:
-            return pl.lit(value=False)
-        return (self._listed().list.len() != self._vector.size).fill_null(value=False)
-
-    def missing(self) -> pl.Expr:
-        """Mark of vectors whose cells are all empty."""
-        if self._split:
-            return pl.all_horizontal(self._empty(raw, dtype) for raw, dtype in self._cells)
-        blank = pl.element().fill_nan(None).is_null()
-        return self._listed().list.eval(blank).list.all().fill_null(value=True) & ~self.words()
-
-    @staticmethod
-    def _empty(raw: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-        return raw.is_null() | (raw.is_nan().fill_null(value=False) if dtype == pl.Float64 else pl.lit(value=False))
-
-    def _listed(self) -> pl.Expr:
-        """List of numbers of a single cell; a plain number is a list of one."""
-        raw, dtype = self._cells[0]
-        if dtype == NUMBERS:
-            return raw
+    Returns the centered and scaled coordinates (null where the cell is missing or no number), and marks: of vectors of
+    which some cell holds text that is no number, of lists without the declared number of entries (not of missing ones),
+    and of vectors whose cells are all empty.
+    """
+    never = pl.lit(value=False)
+    if isinstance(columns, str):
+        raw, dtype, words = pl.col(f"raw_{role}"), dtypes[role], never
+        listed = raw
         if dtype == pl.String:
-            return _pieces(raw).list.eval(number_of(pl.element()))
-        return pl.when(raw.is_not_null()).then(pl.concat_list([raw.cast(pl.Float64)]))
-
-    def _numbers(self) -> list[pl.Expr]:
-        if not self._split:
-            return [self._listed().list.get(i, null_on_oob=True) for i in range(self._vector.size)]
-        return [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in self._cells]
+            listed = _pieces(raw).list.eval(number_of(pl.element()))
+            words = _pieces(raw).list.eval(_word(pl.element())).list.any().fill_null(value=False)
+        elif dtype != NUMBERS:
+            # a plain number is a list of one
+            listed = pl.when(raw.is_not_null()).then(pl.concat_list([raw.cast(pl.Float64)]))
+        numbers = [listed.list.get(i, null_on_oob=True) for i in range(vector.size)]
+        wrong_length = (listed.list.len() != vector.size).fill_null(value=False)
+        blank = pl.element().fill_nan(None).is_null()
+        missing = listed.list.eval(blank).list.all().fill_null(value=True) & ~words
+    else:
+        cells = [(pl.col(f"raw_{name}"), dtypes[name]) for name in (step_role(role, i) for i in range(vector.size))]
+        numbers = [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in cells]
+        marks = [_word(raw) for raw, dtype in cells if dtype == pl.String]
+        words, wrong_length = pl.any_horizontal(never, *marks).fill_null(value=False), never
+        empty = ((raw.fill_nan(None) if dtype == pl.Float64 else raw).is_null() for raw, dtype in cells)
+        missing = pl.all_horizontal(empty)
+    coordinates = zip(numbers, vector.scales, vector.centers, strict=True)
+    # times the inverse: polars rounds a quotient differently if the column has one row
+    values = pl.concat_list([((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in coordinates])
+    return values, words, wrong_length, missing
 
 
 def _pieces(text: pl.Expr) -> pl.Expr:
@@ -511,12 +486,12 @@ def with_vectors(
 ) -> pl.DataFrame:
     """Decoded rows with their vectors, ``logged_observation`` (null where none is logged), and marks."""
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    cells_of = {role: VectorCells(role, column, declared[role], dtypes) for role, column in columns.items()}
+    cells_of = {role: vector_cells(role, column, declared[role], dtypes) for role, column in columns.items()}
     vectors = raw.select(
-        *(cells.values().alias(role) for role, cells in cells_of.items()),
-        pl.any_horizontal(cells.words() for cells in cells_of.values()).alias("words"),
-        pl.any_horizontal(cells.wrong_length() for cells in cells_of.values()).alias("wrong_length"),
-        *(cells.missing().alias(f"no_{role}") for role, cells in cells_of.items()),
+        *(values.alias(role) for role, (values, *_) in cells_of.items()),
+        pl.any_horizontal(words for _, words, *_ in cells_of.values()).alias("words"),
+        pl.any_horizontal(wrong_length for *_, wrong_length, _ in cells_of.values()).alias("wrong_length"),
+        *(missing.alias(f"no_{role}") for role, (*_, missing) in cells_of.items()),
     )
     if "next_observation" not in cells_of:
         none = pl.lit(None, dtype=OBSERVED["next_observation"])

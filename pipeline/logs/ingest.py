@@ -8,23 +8,21 @@ from __future__ import annotations
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import hashlib
 from collections import Counter, defaultdict, deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
-from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, share, whole_file
-from pipeline.logs import rules
+from pipeline.logs import decode, rules, spills, store
 from pipeline.logs.contribution_bounding import (
     DELIVERED,
     IDS,
@@ -36,86 +34,58 @@ from pipeline.logs.contribution_bounding import (
     keyed_hash,
     spellings,
 )
-from pipeline.logs.decode import (
-    CELLS,
-    behind_gap,
-    decode,
-    empty_rows,
-    identify,
-    longer,
-    next_observation,
-    number_steps,
-    on_lattice,
-    text_of,
-    unfold,
-    with_successors,
-    with_vectors,
-)
 from pipeline.logs.elsewhere import Elsewhere, Here, OnProcesses, Seen
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
-from pipeline.logs.spills import (
-    IngestWork,
-    ReadFiles,
-    Share,
-    file_all,
-    gather_nameless,
-    likely_partitions,
-    likely_processes,
-    most_partitions,
-    quarantine_rows,
-    read_partition,
-    read_users,
-)
-from pipeline.logs.store import (
-    CANONICAL,
-    OBSERVED,
-    VECTORS,
-    WORK,
-    Snapshot,
-    end_edition,
-    intact,
-    lock_lineage,
-    note_number,
-    part_file,
-    snapshot_folder,
-    snapshots,
-    source_hash,
-    sweep,
-    take_number,
-    write_manifest,
-)
-from pipeline.logs.summing import HERE, Progress, Resources
+from pipeline.logs.spills import IngestWork, ReadFiles
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import HERE, Progress, Resources, reporter
 
 _DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
 
 
-def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def screen(raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Apply every rule.
 
     Returns canonical rows, sorted by user, episode, step; and the quarantine, sorted by file and line.  Every row of
     ``raw`` is in the first, or once in the second with a drop effect.  A row of a wide source is screened step by
     step, and filed once under each rule that some of its steps break.
     """
-    steps = unfold(raw, card) if card.source.layout == "wide" else raw
-    rows, coerced = decode(steps, card), rules.COERCED
-    left_out = pl.DataFrame(schema={"row": pl.Int64, "rule": pl.String})
-    if card.domain.observation is not None:
-        declared = dict.fromkeys(card.log.vectors, card.domain.observation)
-        rows, coerced = with_vectors(rows, steps, card.log.vectors, declared), rules.OBSERVED
-    if card.source.order_by is not None:
-        rows, left_out = number_steps(rows, steps, card)
-    rows = sort_episodes(rows, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
-    rows = _pay_late(rows, steps, card)
-    rows = rows.with_columns(_next_state(card).alias("next_state"))
-    if card.domain.observation is not None:
-        rows = with_successors(rows, card, card.domain.observation)
+    steps, left_out = raw, pl.DataFrame(schema={"row": pl.Int64, "rule": pl.String})
+    if isinstance(card, Card):
+        steps = decode.unfold(raw, card) if card.source.layout == "wide" else raw
+        rows = decode.decode(steps, card)
+        if card.domain.observation is not None:
+            declared = dict.fromkeys(card.log.vectors, card.domain.observation)
+            rows = decode.with_vectors(rows, steps, card.log.vectors, declared)
+        if card.source.order_by is not None:
+            rows, left_out = decode.number_steps(rows, steps, card)
+        rows = sort_episodes(rows, rules.terminates(card)).with_columns(decode.behind_gap(card).alias("behind"))
+        rows = _pay_late(rows, steps, card)
+        rows = rows.with_columns(_next_state(card).alias("next_state"))
+        if card.domain.observation is not None:
+            rows = decode.with_successors(rows, card, card.domain.observation)
+    else:
+        rows = _vector_rows(raw, card)
     rows = mark_broken(rows, card)
     accepted = rows.filter(pl.col("rule").is_null())
-    entries = file_entries(pl.concat([rows, left_out], how="diagonal"), accepted, coerced)
-    if card.source.layout == "wide":
+    entries = file_entries(pl.concat([rows, left_out], how="diagonal"), accepted, rules.coercions(card))
+    if isinstance(card, Card) and card.source.layout == "wide":
         entries = _by_source_row(entries, raw, steps, card)
-    return _canonical(accepted, card), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
+    return _canonical(accepted, card), spills.quarantine_rows(raw, _with_spellings(entries, raw), card, names)
+
+
+def _vector_rows(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
+    """Decoded rows of a log of vectors, sorted, with ``next_observation`` and the mark ``beyond_radius``."""
+    columns, unreadable = decode.identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
+    rows = raw.with_columns(**columns).select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
+    observation, action = card.domain.observation, card.domain.action
+    declared = {"observation": observation, "action": action, "next_observation": observation}
+    rows = sort_episodes(decode.with_vectors(rows, raw, card.log.vectors, declared), pl.col("terminated"))
+    nothing = pl.lit(None, dtype=pl.Float64).alias("reward")
+    rows = rows.with_columns(decode.next_observation().alias("next_observation"), nothing)
+    beyond = pl.any_horizontal(decode.longer(pl.col(role), vector.radius) for role, vector in declared.items())
+    return rows.with_columns(beyond.alias("beyond_radius"))
 
 
 def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
@@ -159,7 +129,7 @@ def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFra
     """
     last, closing = pl.col("episode").ne_missing(pl.col("episode").shift(-1)), pl.lit(value=False)
     if card.source.last_row == "outcome":
-        action = text_of("action", {"action": steps.schema["raw_action"]})
+        action = decode.text_of("action", {"action": steps.schema["raw_action"]})
         no_action = steps.select(action.str.strip_chars().fill_null("") == "").to_series()
         rows = rows.with_columns(no_action.gather(rows["row"]).alias("closing"))
         closing = pl.col("closing") & last & (pl.col("episode") == pl.col("episode").shift()).fill_null(value=False)
@@ -176,7 +146,7 @@ def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFra
     if (discount := card.domain.discount) < 1:
         factors = pl.lit(pl.Series([discount**h for h in range(card.domain.horizon)]))
         factor = factors.gather(pl.col("step").clip(0, card.domain.horizon - 1))
-        rows = rows.with_columns(on_lattice(pl.col("reward") * factor, card.reward).alias("reward"))
+        rows = rows.with_columns(decode.on_lattice(pl.col("reward") * factor, card.reward).alias("reward"))
     return rows
 
 
@@ -243,14 +213,13 @@ def _spread(rows: pl.DataFrame, marks: pl.DataFrame, column: str) -> pl.DataFram
     return rows.with_columns(marks[column].gather(places.gather(rows["episode"])))
 
 
-def _canonical(accepted: pl.DataFrame, card: Card) -> pl.DataFrame:
-    end = card.domain.states.first_terminal
-    unknown = pl.col("next_state").is_null()
-    columns = CANONICAL | ({} if card.domain.observation is None else OBSERVED)
-    return accepted.with_columns(
-        (pl.col("terminated") | (pl.col("next_state") >= end).fill_null(value=False)).alias("terminated"),
-        (pl.col("truncated") | unknown).alias("truncated"),
-    ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in columns.items())
+def _canonical(accepted: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
+    columns, following, ends = store.VECTORS, "next_observation", pl.lit(value=False)
+    if isinstance(card, Card):
+        columns, following = store.CANONICAL | ({} if card.domain.observation is None else store.OBSERVED), "next_state"
+        ends = (pl.col(following) >= card.domain.states.first_terminal).fill_null(value=False)
+    rows = accepted.with_columns(pl.col("terminated") | ends, pl.col("truncated") | pl.col(following).is_null())
+    return rows.select(pl.col(name) if name == "user_id" else pl.col(name).cast(t) for name, t in columns.items())
 
 
 def file_entries(rows: pl.DataFrame, accepted: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:
@@ -273,7 +242,7 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
         (steps["raw_step"].gather(entries["row"]) + card.source.starts_at).cast(pl.String).alias("step"),
     )
     by_row = by_step.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
-    empty = empty_rows(raw, steps).to_frame("row")
+    empty = decode.empty_rows(raw, steps).to_frame("row")
     return pl.concat([
         by_row.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
         empty.select("row", rule=pl.lit("gap"), effect=pl.lit(_DROPPED["gap"]), text=pl.lit("no step")),
@@ -287,61 +256,21 @@ def _with_spellings(entries: pl.DataFrame, raw: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([entries, rows]).sort("row", "rule", "effect") if len(rows) else entries
 
 
-def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Apply every rule; parameters and results as of :func:`~pipeline.logs.ingest.screen`."""
-    rows = sort_episodes(decode_vectors(raw, card), pl.col("terminated"))
-    rows = mark_broken(rows.with_columns(next_observation().alias("following")), card)
-    accepted = rows.filter(pl.col("rule").is_null())
-    d = card.domain
-    beyond = [longer(pl.col(role), _declared(role, card).radius) for role in ("observation", "action")]
-    beyond.append(longer(pl.col("following"), d.observation.radius))
-    entries = file_entries(rows, accepted, {"beyond_radius": pl.any_horizontal(beyond)})
-    return _canonical_vectors(accepted), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
-
-
-def decode_vectors(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
-    """Decode the rows of whole users.
-
-    Returns one row a row of ``raw``, in its order: ``row``, the canonical columns, ``logged_observation`` (the logged
-    next one; null where there is none), and the marks ``unreadable``, ``wrong_length``, ``not_finite``.
-    """
-    columns, unreadable = identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
-    rows = raw.with_columns(**columns).select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
-    return with_vectors(rows, raw, card.log.vectors, {role: _declared(role, card) for role in card.log.vectors})
-
-
-def _declared(role: str, card: LqCard) -> Vector:
-    return card.domain.action if role == "action" else card.domain.observation
-
-
-def _canonical_vectors(accepted: pl.DataFrame) -> pl.DataFrame:
-    rows = accepted.with_columns(
-        pl.lit(None, dtype=pl.Float64).alias("reward"),
-        pl.col("following").alias("next_observation"),
-        (pl.col("truncated") | pl.col("following").is_null()).alias("truncated"),
-    )
-    return rows.select(pl.col(name) if name == "user_id" else pl.col(name).cast(t) for name, t in VECTORS.items())
-
-
 ROWS_PER_GROUP = 1 << 18
 
 
-class Claims(Protocol):
-    """The ledger's list of the people of a lineage, of which other lineages were declared disjoint."""
+@dataclass(frozen=True)
+class Claims:
+    """The ledger's list of the people of a lineage, of which other lineages were declared disjoint.
 
-    @property
-    def since(self) -> int:
-        """Entry of the ledger that declared the lineage disjoint last; 0: never."""
-        ...
+    ``since``: entry of the ledger that declared the lineage disjoint last; 0: never.
+    ``apart``: names of the lineages that share no people with this one.
+    ``claim``: takes people for the lineage, for good; see :func:`pipeline.ledger.people.claim`.
+    """
 
-    @property
-    def apart(self) -> Sequence[str]:
-        """Names of the lineages that share no people with this one."""
-        ...
-
-    def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
-        """Take people for the lineage, for good; see :func:`pipeline.ledger.people.claim`."""
-        ...
+    since: int
+    apart: Sequence[str]
+    claim: Callable[[Sequence[Sequence[str]]], Sequence[str | None]]
 
 
 @dataclass(frozen=True)
@@ -378,14 +307,11 @@ class ScreenPartition:
 
     def __call__(self, seen: Seen) -> Screened:
         """Write part and quarantine."""
-        card, names, part = self.card, self.sources.names, part_file(self.built, self.partition)
+        card, names, part = self.card, self.sources.names, store.part_file(self.built, self.partition)
         more = self.built / f"quarantine-{self.partition:04d}-more.parquet"
-        raw, beyond = read_partition(self.files, more, self.sources, card)
+        raw, beyond = spills.read_partition(self.files, more, self.sources, card)
         stays, elsewhere = (raw, None) if self.claimed is None else part_with(raw, card, names, self.claimed)
-        if isinstance(card, Card):
-            rows, quarantine = screen(stays, card, names)
-        else:
-            rows, quarantine = screen_vectors(stays, card, names)
+        rows, quarantine = screen(stays, card, names)
         quarantine = quarantine if elsewhere is None else pl.concat([quarantine, elsewhere]).sort("file", "line")
         with whole_file(part, private=True, alone=False) as fresh:
             write_rows(rows, fresh, delivered_as(raw, rows["user_id"]))
@@ -442,7 +368,7 @@ def part_with(
     """
     apart, known_here = claimed.filter(pl.col("known").is_null()), claimed.drop_nulls("known")
     stays = ~raw[USER].cast(pl.String).is_in(apart["person"].implode()).fill_null(value=False)
-    return as_known(raw.filter(stays), known_here), file_all("elsewhere", raw.filter(~stays), card, names)
+    return as_known(raw.filter(stays), known_here), spills.file_all("elsewhere", raw.filter(~stays), card, names)
 
 
 def readable_quarantine(folder: Path) -> bool:
@@ -483,7 +409,7 @@ _SHARES_EACH = 4
 
 def ingest(
     card: AnyCard,
-    store: Path,
+    root: Path,
     *,
     night: date | None = None,
     partitions: int | None = None,
@@ -498,6 +424,7 @@ def ingest(
 
     The snapshot is published whether or not the log fits its card: see :func:`~pipeline.logs.store.check_delivery`.
 
+    ``root``: the operator's store.
     ``night``: the date of a scheduled night, which has one edition: a second call returns it and reads nothing; if the
     files cannot be read, it has the rows of the edition before it.  None: not a scheduled night.
     ``partitions``: 1 to 256; by default about a million rows each, or fewer, so that ingest stays within the memory.
@@ -512,29 +439,29 @@ def ingest(
     check_names(card)
     if isinstance(card, Card) and card.source.columns.next_bin is not None and card.source.columns.next_state is None:
         raise CardError(f"{card.name}: source.columns.next_bin needs next_state, which tells the ends; map it too")
-    if partitions is not None and not 1 <= partitions <= most_partitions():
-        raise ValueError(f"partitions must be 1 to {most_partitions()}; got {partitions}")
-    home, date_of = private_folder(private_folder(store) / card.name), "" if night is None else night.isoformat()
-    with lock_lineage(home, resources.say):
-        sweep(home)
-        editions = snapshots(store, card.name, readable=True)
+    if partitions is not None and not 1 <= partitions <= spills.most_partitions():
+        raise ValueError(f"partitions must be 1 to {spills.most_partitions()}; got {partitions}")
+    home, date_of = private_folder(private_folder(root) / card.name), "" if night is None else night.isoformat()
+    with store.lock_lineage(home, resources.say):
+        store.sweep(home)
+        editions = store.snapshots(root, card.name, readable=True)
         same_domain = [s for s in editions if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
-        tonight = (s for s in same_domain if s.night == date_of and s.source_hash in ("", source_hash(card)))
+        tonight = (s for s in same_domain if s.night == date_of and s.source_hash in ("", store.source_hash(card)))
         if night is not None and (snapshot := next(tonight, None)) is not None:
             return snapshot
-        number = take_number(store, card.name)
+        number = store.take_number(root, card.name)
         try:
             snapshot = _make(card, home, editions, partitions, resources, claims, files)
         except (CardError, LogError) as e:
-            last = next((s for s in reversed(same_domain) if intact(s)), None)
+            last = next((s for s in reversed(same_domain) if store.intact(s)), None)
             if night is None or last is None:
                 raise
-            snapshot = replace(_repeat(last, card, home / WORK), unread=str(e))
-        note_number(store, card.name, number)
-        snapshot = replace(snapshot, number=number, night=date_of, source_hash=source_hash(card))
-        published = _publish(snapshot, snapshot_folder(home, number))
-        remove_tree(home / WORK)
-        end_edition(home)
+            snapshot = replace(_repeat(last, card, home / store.WORK), unread=str(e))
+        store.note_number(root, card.name, number)
+        snapshot = replace(snapshot, number=number, night=date_of, source_hash=store.source_hash(card))
+        published = _publish(snapshot, store.snapshot_folder(home, number))
+        remove_tree(home / store.WORK)
+        store.end_edition(home)
         return published
 
 
@@ -548,21 +475,22 @@ def _make(
     files: Sequence[Path] | None,
 ) -> Snapshot:
     """Snapshot of the card's present files, in the work folder, not yet numbered."""
-    sources, folder = examine(card, files), home / WORK
+    sources, folder = examine(card, files), home / store.WORK
     before = _stats(sources)
     apart = {"apart": list(claims.apart), "since": claims.since} if claims is not None and claims.apart else None
     source_digest = source_digest_of(digest(sources.paths), card, apart)
     # damaged editions are made anew, and so are those with unclaimed people, or that an older version read otherwise:
     # else one person who changes nothing would decide how everybody's rows are read
-    current = (s for s in reversed(editions) if (s.source_digest, s.ids, s.cells) == (source_digest, IDS, CELLS))
+    current = (s for s in reversed(editions) if (s.source_digest, s.ids, s.cells) == (source_digest, IDS, decode.CELLS))
     claimed = (s for s in current if claims is None or s.claimed)
-    identical = (s for s in claimed if intact(s) and readable_quarantine(s.folder))
+    identical = (s for s in claimed if store.intact(s) and readable_quarantine(s.folder))
     if (twin := next(identical, None)) is not None:
         return _repeat(twin, card, folder)
     private_folder(private_folder(folder) / "built")
-    work = IngestWork(folder, partitions or likely_partitions(card, sources, resources.memory))
+    work = IngestWork(folder, partitions or spills.likely_partitions(card, sources, resources.memory))
     try:
-        with _crew(resources.elsewhere, likely_processes(card, sources, work.partitions, resources.memory)) as crew:
+        processes = spills.likely_processes(card, sources, work.partitions, resources.memory)
+        with _crew(resources.elsewhere, processes) as crew:
             _read(card, sources, work, resources.progress, crew)
             if _stats(sources) != before:
                 raise LogError(f"{card.name}: a file changed while it was read; ingest again when all are complete")
@@ -604,22 +532,22 @@ def _read(card: AnyCard, sources: Sources, work: IngestWork, progress: Progress 
     # each share has a file of every partition: no more shares than keep all workers busy
     count, most = len(sources.files), 1 if isinstance(crew, Here) else _SHARES_EACH * crew.together
     ends = [i * count // min(count, most) for i in range(min(count, most) + 1)] if count else []
-    reader, report = reader_digest(card), _counter(progress, 0, sources.rows)
+    reader, report = reader_digest(card), reporter(progress, sources.rows)
     tasks = [ReadFiles(sources, card, *bounds, work.folder, work.partitions, reader) for bounds in pairwise(ends)]
-    shares: dict[int, Share] = {task.first: share for task, share in crew.each(tasks, report)}
+    shares: dict[int, spills.Share] = {task.first: share for task, share in crew.each(tasks, report)}
     work.shares = [shares[task.first] for task in tasks]
-    gather_nameless(work)
+    spills.gather_nameless(work)
 
 
 def _screen(
     card: AnyCard, sources: Sources, work: IngestWork, progress: Progress | None, claims: Claims | None, crew: Elsewhere
 ) -> Snapshot:
     """Second pass: apply the rules to one partition after the other."""
-    report = _counter(progress, sum(sum(share.filed.values()) for share in work.shares), work.source_rows)
+    report = reporter(progress, work.source_rows, sum(sum(share.filed.values()) for share in work.shares))
 
     def task(partition: int) -> ScreenPartition:
         files = tuple(work.spill_files(partition))
-        claimed = None if claims is None else find_others(read_users(files, sources), claims)
+        claimed = None if claims is None else find_others(spills.read_users(files, sources), claims)
         return ScreenPartition(sources, card, partition, files, work.built, claimed)
 
     screened: dict[int, Screened] = {}
@@ -629,18 +557,6 @@ def _screen(
         for file in done.files:
             remove_file(file)
     return _summarise(card, work, [screened[i] for i in range(work.partitions)], claims)
-
-
-def _counter(progress: Progress | None, seen: int, total: int | None) -> Seen:
-    """Return a function that adds up rows and reports the progress."""
-
-    def add(rows: int) -> None:
-        nonlocal seen
-        seen += rows
-        if progress is not None:
-            progress(seen, total)
-
-    return add
 
 
 def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims: Claims | None) -> Snapshot:
@@ -667,11 +583,11 @@ def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims
         set_aside=count_people(work.built, card) if filed else {},
         claimed=0 if claims is None else 1 + claims.since,
         ids=IDS,
-        cells=CELLS,
+        cells=decode.CELLS,
     )
 
 
 def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:
-    write_manifest(snapshot)
+    store.write_manifest(snapshot)
     put_in_place(snapshot.folder, folder)
     return replace(snapshot, folder=folder)

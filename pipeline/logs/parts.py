@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -45,17 +45,8 @@ def evaluates(users: Iterable[str], share: Fraction, key: bytes) -> list[bool]:
     ``share``: expected share of all people, between 0 and 1.
     """
     most = int(share * 2 ** (8 * _WORD))
-    return [int.from_bytes(digest[:_WORD], "big") < most for digest in _keyed(users, key)]
-
-
-def _keyed(users: Iterable[str], key: bytes) -> Iterator[bytes]:
-    """Yield the HMAC-SHA-256 of each user."""
-    # the key is hashed once, not for each person
-    keyed = hmac.new(key, digestmod="sha256")
-    for user in users:
-        digest = keyed.copy()
-        digest.update(user.encode())
-        yield digest.digest()
+    digests = (hmac.digest(key, user.encode(), "sha256") for user in users)
+    return [int.from_bytes(digest[:_WORD], "big") < most for digest in digests]
 
 
 @dataclass(frozen=True)

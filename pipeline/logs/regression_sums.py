@@ -29,7 +29,7 @@ from pipeline.logs.aggregate import BATCH_ROWS, PARTS_TOGETHER, read_parts, succ
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, keyed_hash
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
+from pipeline.logs.summing import HERE, Resources, Sums, reporter, sum_snapshot
 from pipeline.mdp.features import ObservedMap
 from pipeline.statistics.layout import as_integers
 from pipeline.statistics.linear_sums import Side, StepRows, Tallies
@@ -88,11 +88,8 @@ class TallySums:
     lattice: int
     reward_steps: tuple[int, int]
     split: bool
-
-    @property
-    def together(self) -> int:
-        """Part files that are read together; rows are summed independently."""
-        return PARTS_TOGETHER
+    # rows are summed independently
+    together = PARTS_TOGETHER
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -101,8 +98,8 @@ class TallySums:
 
     def zero(self) -> dict[str, Integers]:
         """Zero tables ``visits`` and ``rewards`` of each side."""
-        cells = int(np.prod(self._cells))
-        sizes = {"visits": cells * (self._successors + 1), "rewards": cells}
+        cells = int(np.prod(self._shape[:-1]))
+        sizes = {"visits": cells * (self._shape[-1] + 1), "rewards": cells}
         return {f"{side} {name}": np.zeros(size, dtype=np.int64) for side in self.sides for name, size in sizes.items()}
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
@@ -121,25 +118,21 @@ class TallySums:
         return {side: self._tallies(sums[f"{side} visits"], sums[f"{side} rewards"]) for side in self.sides}
 
     @property
-    def _cells(self) -> tuple[int, int, int]:
-        d = self.card.domain
-        return d.horizon, len(d.live_states), len(d.action_labels)
-
-    @property
-    def _successors(self) -> int:
-        d = self.card.domain
-        return len(d.live_states) + bool(d.states.ends)
+    def _shape(self) -> tuple[int, int, int, int]:
+        """Steps, live states, actions, known successors."""
+        d, live = self.card.domain, len(self.card.domain.live_states)
+        return d.horizon, live, len(d.action_labels), live + bool(d.states.ends)
 
     def add_rows(self, sums: Sums, side: Side, rows: pl.DataFrame) -> None:
         """Count the rows; a row without a known successor is in no sum but the first states'."""
-        cell, onto = rows["cell"].to_numpy(), rows["successor"].to_numpy()
-        np.add.at(sums[f"{side} visits"], cell * (self._successors + 1) + onto, 1)
+        cell, onto, successors = rows["cell"].to_numpy(), rows["successor"].to_numpy(), self._shape[-1]
+        np.add.at(sums[f"{side} visits"], cell * (successors + 1) + onto, 1)
         if self.card.reward.table is None:
-            has_next = onto < self._successors
+            has_next = onto < successors
             np.add.at(sums[f"{side} rewards"], cell[has_next], self._integers(rows["reward"].to_numpy()[has_next]))
 
     def _tallies(self, visits: Integers, rewards: Integers) -> Tallies:
-        visits, rewards = visits.reshape(*self._cells, -1), rewards.reshape(self._cells)
+        visits, rewards = visits.reshape(*self._shape[:-1], -1), rewards.reshape(self._shape[:-1])
         counted = np.ascontiguousarray(visits[..., :-1])
         if self.card.reward.table is not None:
             rewards = self._integers(np.array(self.card.reward.table)) * counted.sum(-1)
@@ -161,11 +154,7 @@ class LqSummation:
 
     layout: LqSums = field(repr=False)
     card: LqCard = field(repr=False)
-
-    @property
-    def together(self) -> int:
-        """Part files that are read together: one."""
-        return 1
+    together = 1
 
     def zero(self) -> dict[str, Integers]:
         """Zero tables ``gram (n+d, n+d)`` and ``target (n+d, n)``."""
@@ -252,11 +241,9 @@ class ObservedRows:
         """Yield all rows with a known successor, a batch at a time."""
         columns = [*map(pl.col, ("step", "state", "action", "observation", "next_observation"))]
         columns += [successor(self.card).alias("onto")] + ([] if self.card.reward.table else [pl.col("reward")])
-        read = 0
+        seen = reporter(self.resources.progress, self.snapshot.rows)
         for rows in read_parts(self.snapshot.part_files, self.card, columns, BATCH_ROWS):
-            read += len(rows)
-            if self.resources.progress is not None:
-                self.resources.progress(read, self.snapshot.rows)
+            seen(len(rows))
             yield rows.filter(pl.col("onto").is_not_null())
 
     @property

@@ -121,7 +121,6 @@ _OF_VECTORS = ("wrong_length", "not_finite")
 _OF_TABLES = ("unknown_label", "bad_reward")
 # Rules whose rows have no known person.
 NAMELESS = ("malformed_line", "null_user", "inexact_user", "missing_column")
-# Rules that change a cell of an accepted row, or give it a place.
 COERCED: dict[str, pl.Expr] = {
     "unknown_label": pl.col("relabelled"),
     "same_place": pl.col("same_place"),
@@ -130,8 +129,11 @@ COERCED: dict[str, pl.Expr] = {
 }
 
 
-# the same for a card with an observation
-OBSERVED: dict[str, pl.Expr] = COERCED | {"beyond_radius": pl.col("beyond_radius")}
+def coercions(card: AnyCard) -> dict[str, pl.Expr]:
+    """Rules that change a cell of an accepted row, or give it a place."""
+    if isinstance(card, Card) and card.domain.observation is None:
+        return COERCED
+    return (COERCED if isinstance(card, Card) else {}) | {"beyond_radius": pl.col("beyond_radius")}
 
 
 def null_user(user: pl.Expr) -> pl.Expr:
@@ -236,10 +238,7 @@ def gated_rules(card: AnyCard) -> tuple[str, ...]:
     A line that cannot be read has no known person: its tolerance is checked at ``ingest`` alone.
     """
     # the rule ``elsewhere`` is not gated: the person breaks nothing, and the gate is not about another dataset
-    coerced = {**COERCED, "early_end": None} if isinstance(card, Card) else {"beyond_radius": None}
-    if isinstance(card, Card) and card.domain.observation is not None:
-        coerced = {**OBSERVED, "early_end": None}
-    possible = {*step_rules(card), *episode_rules(card), *coerced, "over_cap", "two_spellings"}
+    possible = {*step_rules(card), *episode_rules(card), *coercions(card), "over_cap", "two_spellings"}
     if isinstance(card, Card) and card.domain.states.ends:
         possible.discard("early_end")
     gated = [rule for rule in BY_NAME if rule in card.tolerance and rule in possible]

@@ -239,6 +239,7 @@ class Sources:
     """The files of one log, sorted by path, with the columns and types of the card's roles.
 
     ``rows``: total number of rows, or None if a file is not Parquet.
+    ``likely_rows``: of steps, about.
     """
 
     files: tuple[LogFile, ...]
@@ -275,9 +276,10 @@ def examine(card: AnyCard, files_given: Sequence[Path] | None = None) -> Sources
         if not os.access(path, os.R_OK):
             raise LogError(f"{name}: not allowed to read it; give yourself the right to")
         reader = choose_reader(readers, card, path, name)
-        request = _request_for(card, path, reader)
-        aliases = _aliases(card, path, name, request, reader)
-        lacking = _lacking(card, path, request, aliases, reader)
+        request, optional = _request_for(card, path, reader), card.source.optional or ()
+        types = reader.types(path, request) if reader.types and (card.source.rename or optional) else None
+        aliases = _aliases(card, name, types)
+        lacking = {c for c in optional if types is not None and aliases.get(c, [c])[0] not in types}
         named = {column: aliases.get(column, [column]) for column in request.columns if column not in lacking}
         lists = frozenset(n for column in request.lists for n in named.get(column, ()))
         request = replace(request, columns=[*dict.fromkeys(n for names in named.values() for n in names)], lists=lists)
@@ -293,7 +295,8 @@ def examine(card: AnyCard, files_given: Sequence[Path] | None = None) -> Sources
         raise LogError(
             f"{card.name}: missing_column: {', '.join(map(repr, missing))} in no file; mend the card's [source]"
         )
-    return Sources(tuple(files), card.log.roles, dtypes, likely if exact else None, likely)
+    steps = card.domain.horizon if card.source.layout == "wide" else 1
+    return Sources(tuple(files), card.log.roles, dtypes, likely if exact else None, likely * steps)
 
 
 def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[Batch, pl.DataFrame]]:
@@ -387,17 +390,17 @@ def _request_for(card: AnyCard, path: Path, reader: Reader) -> Request:
     return Request(list(dict.fromkeys(wanted.values())), lists, mark, card.source.separator)
 
 
-def _aliases(card: AnyCard, path: Path, name: str, request: Request, reader: Reader) -> dict[str, list[str]]:
+def _aliases(card: AnyCard, name: str, types: Mapping[str, pl.DataType] | None) -> dict[str, list[str]]:
     """Renamed column of the card -> its name in the file, or for NDJSON, whose objects may differ, all its names.
 
+    ``types``: of the file's columns; None of NDJSON.
     Raises LogError if a file has two columns that the card takes for one.
     """
     aliases: dict[str, list[str]] = {}
     for theirs, column in (card.source.rename or {}).items():
         aliases.setdefault(column, [column]).append(theirs)
-    if not aliases or reader.types is None:
+    if types is None:
         return aliases
-    types = reader.types(path, request)
     for column, names in aliases.items():
         present = [n for n in names if n in types]
         if len(present) > 1:
@@ -406,14 +409,6 @@ def _aliases(card: AnyCard, path: Path, name: str, request: Request, reader: Rea
             )
         aliases[column] = present or [column]
     return aliases
-
-
-def _lacking(card: AnyCard, path: Path, request: Request, aliases: Mapping[str, list[str]], reader: Reader) -> set[str]:
-    """Optional columns that a file does not have."""
-    if card.source.optional is None or reader.types is None:
-        return set()
-    types = reader.types(path, request)
-    return {column for column in card.source.optional if aliases.get(column, [column])[0] not in types}
 
 
 def _cell(cell: pl.Series, dtype: pl.DataType) -> pl.Series:

@@ -85,8 +85,7 @@ def likely_partitions(card: AnyCard, sources: Sources, memory: int) -> int:
 
     Raises CardError if partitions would not fit even if there are as many as possible.
     """
-    steps = card.domain.horizon if card.source.layout == "wide" else 1
-    rows, most = sources.likely_rows * steps, most_partitions()
+    rows, most = sources.likely_rows, most_partitions()
     fit = max(1, (memory - _BASE_BYTES) // _row_bytes(card))
     if rows > fit * most:
         needed = _BASE_BYTES + _row_bytes(card) * rows // most
@@ -99,7 +98,7 @@ def likely_partitions(card: AnyCard, sources: Sources, memory: int) -> int:
 
 def likely_processes(card: AnyCard, sources: Sources, partitions: int, memory: int) -> int:
     """Number of processes: limited by processors, by ``memory`` (bytes), and by two usual partitions for each."""
-    rows = sources.likely_rows * (card.domain.horizon if card.source.layout == "wide" else 1)
+    rows = sources.likely_rows
     size = _BASE_BYTES + _row_bytes(card) * rows // partitions
     return max(1, min(len(os.sched_getaffinity(0)), memory // size, min(partitions, rows // ROWS_PER_PARTITION) // 2))
 

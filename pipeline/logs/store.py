@@ -28,36 +28,21 @@ from pipeline.logs.rules import check_tolerance
 
 SCHEMA_VERSION = 1
 
-# user_id is String or Int64, as in the files; a row with a null next_state counts in no table
-CANONICAL: dict[str, type[pl.DataType]] = {
-    "user_id": pl.String,
-    "episode_id": pl.Int64,
-    "step": pl.Int32,
-    "state": pl.Int32,
-    "action": pl.Int32,
-    "reward": pl.Float64,
-    "next_state": pl.Int32,
-    "terminated": pl.Boolean,
-    "truncated": pl.Boolean,
-    "behavior_prob": pl.Float64,
-}
-
+Dtype = pl.DataType | type[pl.DataType]
+# user_id is String or Int64, as in the files
+_PLACE: dict[str, Dtype] = {"user_id": pl.String, "episode_id": pl.Int64, "step": pl.Int32}
+_FLAGS: dict[str, Dtype] = {"terminated": pl.Boolean, "truncated": pl.Boolean, "behavior_prob": pl.Float64}
+_VECTOR = pl.List(pl.Float32)
+# a row with a null next_state counts in no table
+CANONICAL: dict[str, Dtype] = (
+    _PLACE | {"state": pl.Int32, "action": pl.Int32, "reward": pl.Float64, "next_state": pl.Int32} | _FLAGS
+)
 # further columns if the card declares an observation, in units of its scales
-OBSERVED: dict[str, pl.DataType] = {"observation": pl.List(pl.Float32), "next_observation": pl.List(pl.Float32)}
-
+OBSERVED: dict[str, Dtype] = {"observation": _VECTOR, "next_observation": _VECTOR}
 # columns of a log of vectors, in units of the declared scales; a row with a null next_observation is in no sum
-VECTORS: dict[str, pl.DataType | type[pl.DataType]] = {
-    "user_id": pl.String,
-    "episode_id": pl.Int64,
-    "step": pl.Int32,
-    "observation": pl.List(pl.Float32),
-    "action": pl.List(pl.Float32),
-    "reward": pl.Float64,
-    "next_observation": pl.List(pl.Float32),
-    "terminated": pl.Boolean,
-    "truncated": pl.Boolean,
-    "behavior_prob": pl.Float64,
-}
+VECTORS: dict[str, Dtype] = (
+    _PLACE | {"observation": _VECTOR, "action": _VECTOR, "reward": pl.Float64, "next_observation": _VECTOR} | _FLAGS
+)
 
 QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
     "rule": pl.String,
@@ -125,7 +110,7 @@ def part_file(folder: Path, partition: int) -> Path:
     return folder / f"part-{partition:04d}.parquet"
 
 
-def quarantine_schema(card: AnyCard) -> dict[str, pl.DataType | type[pl.DataType]]:
+def quarantine_schema(card: AnyCard) -> dict[str, Dtype]:
     """Columns of a quarantine file: the rule and the place, then the raw source values as text."""
     source = pl.Struct({column: pl.String() for column in card.log.roles.values()})
     return {**QUARANTINE_HEAD, "source": source}

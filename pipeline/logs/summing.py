@@ -70,16 +70,21 @@ class Resources:
 HERE = Resources()
 
 
+def reporter(progress: Progress | None, total: int | None, seen: int = 0) -> Seen:
+    """Return a function that adds up rows and reports the progress."""
+
+    def add(rows: int) -> None:
+        nonlocal seen
+        seen += rows
+        if progress is not None:
+            progress(seen, total)
+
+    return add
+
+
 def sum_snapshot(work: Summation, snapshot: Snapshot, resources: Resources = HERE) -> Sums:
     """Sum a snapshot group by group, in this process or on workers."""
-    sums, parts, rows = work.zero(), snapshot.part_files, 0
-
-    def seen(more: int) -> None:
-        nonlocal rows
-        rows += more
-        if resources.progress is not None:
-            resources.progress(rows, snapshot.rows)
-
+    sums, parts, seen = work.zero(), snapshot.part_files, reporter(resources.progress, snapshot.rows)
     if resources.elsewhere is None:
         for first in range(0, len(parts), work.together):
             work.add(sums, parts[first : first + work.together], seen)

@@ -47,14 +47,8 @@ _LONG, _MOST_STEPS = 0.95, 60
 _FEW_WORTHS = 10
 # shares of short episodes that are worth a note, and a question
 _FEW, _MANY = 0.01, 0.1
-_IN_WORDS = {
-    "user": "person",
-    "episode": "episode",
-    "order": "order of rows",
-    "action": "action (what was done)",
-    "reward": "reward (what came of it)",
-    "state": "state (what was seen before)",
-    "terminated": "end",
+_IN_WORDS = {"user": "person", "episode": "episode", "order": "order of rows", "terminated": "end"} | {
+    role: f"{role} (what {meaning})" for role, meaning in looking.MEANS.items()
 }
 # rules that empty a log when its format changes, and the share of people that the card accepts
 _GATE = 0.1

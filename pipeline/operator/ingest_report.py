@@ -101,32 +101,14 @@ def _lost(wrong: pl.LazyFrame, snapshot: Snapshot) -> pl.Series:
 
 def _rules(wrong: pl.LazyFrame, card: AnyCard) -> list[Dump]:
     episodes = wrong.group_by("rule", "user", "episode").agg(pl.col("effect").first(), pl.len().alias("rows"))
-    counts = (
-        _collect(episodes)
-        .group_by("rule")
-        .agg(
-            pl.col("effect").first(),
-            pl.col("rows").sum(),
-            pl.len().alias("episodes"),
-            pl.col("user").n_unique().alias("people"),
-            pl.col("user").null_count().alias("nobody"),
-        )
-    )
+    # of lines that name no person nobody knows whose they are
+    named, each = pl.when(pl.col("user").null_count() == 0), _collect(episodes).group_by("rule")
+    sizes = named.then(pl.len()).alias("episodes"), named.then(pl.col("user").n_unique()).alias("people")
+    counts = each.agg(pl.col("effect").first(), pl.col("rows").sum(), *sizes)
     by_rule = {row["rule"]: row for row in counts.to_dicts()}
     gated = gated_rules(card) if card.kind == "real" else ()
     accepted = {rule: card.tolerance[rule] * card.unit.users_public for rule in gated}
-    return [
-        {
-            "rule": name,
-            "effect": str(by_rule[name]["effect"]),
-            "rows": int(by_rule[name]["rows"]),
-            "episodes": None if by_rule[name]["nobody"] else int(by_rule[name]["episodes"]),
-            "people": None if by_rule[name]["nobody"] else int(by_rule[name]["people"]),
-            "accepted": accepted.get(name),
-        }
-        for name in BY_NAME
-        if name in by_rule
-    ]
+    return [{**by_rule[name], "accepted": accepted.get(name)} for name in BY_NAME if name in by_rule]
 
 
 def _declared(card: Card) -> dict[str, Mapping[str, int]]:

@@ -319,18 +319,17 @@ def advice(facts: Dump, card: Card) -> list[Dump]:
     tests = facts["hidden_state"]["tests"]
     for kind, code in _HIDDEN.items():
         if dependent := [t for t in tests if t["speaks"] and t["kind"] == kind]:
-            widest = {t["column"]: 0.0 for t in dependent}
-            for t in dependent:
-                widest[t["column"]] = max(widest[t["column"]], t["difference"])
+            dependent.sort(key=lambda t: -t["difference"])
+            columns = [*dict.fromkeys(t["column"] for t in dependent)]
             warnings[code] = {
-                **max(dependent, key=lambda t: t["difference"]),
+                **dependent[0],
                 "states": _listed(sorted({t["state"] for t in dependent})),
                 # gravest first
-                "columns": _listed(sorted(widest, key=lambda column: -widest[column])),
+                "columns": _listed(columns),
                 "loud": len(dependent),
                 "tests": sum(t["kind"] == kind for t in tests),
                 "significance": facts["hidden_state"]["significance"],
-                "example": json.dumps([*card.domain.states.read, max(widest, key=lambda column: widest[column])]),
+                "example": json.dumps([*card.domain.states.read, columns[0]]),
             }
     if not facts["hidden_state"]["checked"]:
         why_not = facts["hidden_state"]["why_not"]

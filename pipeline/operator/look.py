@@ -555,7 +555,7 @@ def find_roles(
     return roles, guessed
 
 
-_MEANS = {"action": "was done", "reward": "came of it", "state": "was seen before"}
+MEANS = {"action": "was done", "reward": "came of it", "state": "was seen before"}
 
 
 def _ask_for_outcome(
@@ -568,8 +568,7 @@ def _ask_for_outcome(
     free = [c for c in columns.values() if c.is_outcome and c.name not in {*roles.values(), *used}]
     measured = {"score", "points"} & set(re.split(r"[^a-z]+", plain_name(reward.name)))
     if outcomes := [c.name for c in free if c.is_late or (measured and c.numbers < _ORDERED)]:
-        options = [f"--reward {shlex.quote(name)}" for name in (*outcomes[:7], reward.name)]
-        raise QuestionError(f"which column says what {_MEANS['reward']}? Several may{_roles(roles, 'reward')}", options)
+        raise _which_column("reward", [*outcomes[:7], reward.name], roles)
 
 
 def _roles(roles: Mapping[str, str], role: str = "") -> str:
@@ -583,17 +582,21 @@ def _roles(roles: Mapping[str, str], role: str = "") -> str:
 def _ask_for_role(role: str, best: Column, fit: Sequence[Column], people: Column, roles: Mapping[str, str]) -> None:
     """Ask which of several columns has a role, if no name decides it."""
     rivals = [best, *(c for c in fit if c is not best and _rival(role, best, c))]
-    if role not in _MEANS or len(rivals) == 1:
+    if role not in MEANS or len(rivals) == 1:
         return
     if role == "state":
         # a column that is constant for each person is less likely to be the state
         pairs_of = (pl.DataFrame({"who": people.cells, "what": c.cells}).drop_nulls() for c in rivals)
         constant = [len(pairs.unique()) <= pairs["who"].n_unique() for pairs in pairs_of]
         rivals = [c for _, c in sorted(zip(constant, rivals, strict=True), key=lambda pair: pair[0])]
-    options = [f"--{role} {shlex.quote(c.name)}" for c in rivals[:8]]
+    raise _which_column(role, [c.name for c in rivals[:8]], roles)
+
+
+def _which_column(role: str, names: Sequence[str], roles: Mapping[str, str]) -> QuestionError:
+    options = [f"--{role} {shlex.quote(name)}" for name in names]
     together = [" ".join(options[:3])] if role == "state" else []
-    raise QuestionError(
-        f"which column says what {_MEANS[role]}? Several may{_roles(roles, role)}", [*options, *together]
+    return QuestionError(
+        f"which column says what {MEANS[role]}? Several may{_roles(roles, role)}", [*options, *together]
     )
 
 

@@ -137,22 +137,16 @@ _BATCH = 2**15
 _MASK = 2**64 - 1
 
 
-def gaussian_by_rejection(words: Words, size: int, variance: Fraction) -> Integers:
-    """Discrete Gaussian ``(size,)``: P(x) proportional to exp(-x^2 / (2 variance)), exactly; any rational variance."""
-    return _filled(size, lambda n: _gaussian_batch(words, n, variance))
+def by_rejection(words: Words, size: int, law: Law) -> Integers:
+    """Draws ``(size,)`` of exactly the law, of any rational scale: the first kept candidates.
 
-
-def laplace_by_rejection(words: Words, size: int, scale: Fraction) -> Integers:
-    """Discrete Laplace ``(size,)``: P(x) proportional to exp(-|x| / scale), exactly; any rational scale."""
-    return _filled(size, lambda n: _laplace_batch(words, n, scale))
-
-
-def _filled(size: int, batch: Callable[[int], Integers]) -> Integers:
-    """The first ``size`` kept candidates; how many are made next depends on how many are missing, never on values."""
+    How many candidates are made next depends on how many are missing, never on values.
+    """
+    batch = _gaussian_batch if law.kind == "gaussian" else _laplace_batch
     parts: list[Integers] = []
     missing = size
     while missing:
-        kept = batch(min(_BATCH, missing + missing // 2 + 64))[:missing]
+        kept = batch(words, min(_BATCH, missing + missing // 2 + 64), law.scale)[:missing]
         parts.append(kept)
         missing -= len(kept)
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
@@ -177,7 +171,7 @@ def _laplace_batch(words: Words, n: int, scale: Fraction) -> Integers:
 def _gaussian_batch(words: Words, n: int, variance: Fraction) -> Integers:
     a, b = variance.numerator, variance.denominator
     t = isqrt(a // b) + 1
-    y = laplace_by_rejection(words, n, Fraction(t))
+    y = by_rejection(words, n, Law("laplace", Fraction(t)))
     # exponent (|y| - variance / t)^2 / (2 variance), over one denominator
     whole_part: NDArray[Any] = (np.abs(y).astype(object) * (t * b) - a) ** 2
     divisor = 2 * a * b * t * t

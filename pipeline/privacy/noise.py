@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pipeline.arrays import Array, Bools, Integers
-from pipeline.privacy.csprng import Law, Words, draw, gaussian_by_rejection, laplace_by_rejection
+from pipeline.privacy.csprng import Law, Words, by_rejection, draw
 
 # largest standard deviation or scale that is drawn: 2^20 of them still fit below the largest draw
 LARGEST_SCALE = 2**40
@@ -53,11 +53,7 @@ class SimulatedWorld:
     """Handle of data made up in this process; there is no way to say ``real`` with it."""
 
     name: str
-
-    @property
-    def data_kind(self) -> str:
-        """Always ``synthetic``."""
-        return "synthetic"
+    data_kind = "synthetic"
 
 
 class NoiseSource(Protocol):
@@ -129,18 +125,12 @@ class OsNoise:
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         if variance <= 0 or int(variance) != variance:
             raise ValueError(f"variance must be a positive integer; got {variance}")
-        _fits(variance <= LARGEST_SCALE**2)
-        law = Law("gaussian", Fraction(variance))
-        if _pays(law, size):
-            return draw(Words(), size, law)
-        return gaussian_by_rejection(Words(), size, law.scale)
+        return _drawn(size, Law("gaussian", Fraction(variance)), LARGEST_SCALE**2)
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         if scale <= 0:
             raise ValueError(f"scale must be positive; got {scale}")
-        _fits(scale <= LARGEST_SCALE)
-        law = Law("laplace", Fraction(scale))
-        return draw(Words(), size, law) if _pays(law, size) else laplace_by_rejection(Words(), size, law.scale)
+        return _drawn(size, Law("laplace", Fraction(scale)), LARGEST_SCALE)
 
     def tv_bound(self, variance: int) -> Fraction:
         """Zero: the samplers are exact."""
@@ -159,15 +149,16 @@ class FastOsNoise(OsNoise):
         return TV_BOUND if variance <= LARGEST_VARIANCE else Fraction(0)
 
 
-def _pays(law: Law, size: int) -> bool:
-    """Whether so many draws are worth a table, which is public: it depends on numbers that a card declares."""
-    return 2 * law.reach(64) <= min(size, _LARGEST_TABLE)
+def _drawn(size: int, law: Law, most: int) -> Integers:
+    """Exact draws of a law, whose scale is at most ``most``: by a table where so many draws are worth one.
 
-
-def _fits(holds: bool) -> None:
+    The choice is public: it depends on numbers that a card declares.
+    """
     # 2^20 standard deviations of the largest scale still fit a count in 64 bits
-    if not holds:
+    if law.scale > most:
         raise OverflowError("noise beyond 2^40 does not fit 64-bit integers; nothing was released")
+    pays = 2 * law.reach(64) <= min(size, _LARGEST_TABLE)
+    return draw(Words(), size, law) if pays else by_rejection(Words(), size, law)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.audits.attack import WORLD, AuditTarget
 from pipeline.audits.message_paths import (
+    LEAVES,
     Watch,
     batch_target,
     interactive_target,
@@ -30,7 +31,6 @@ from pipeline.statistics.online_sum import OnlineSum, entry_variances, gaussian_
 from pipeline.statistics.regression import Visits
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin, drawing
 
-LEAVES = 8
 ASK = Ask(epsilon=7.0, delta=1e-5)
 MESSAGE = MixtureMessage(2, 1, 1.0, (1.0,), 1.0, unit=False)
 LQ = LqMessage(2, 1, 3)
@@ -47,7 +47,7 @@ BATCH = BatchLayout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
 def counter(kind, ask: Ask = ASK, message: MixtureMessage = MESSAGE, **broken) -> AuditTarget:
-    return drawing(sums_target(message, ask, kind, leaves=LEAVES), **broken)
+    return drawing(sums_target(message, ask, kind), **broken)
 
 
 def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> np.ndarray:
@@ -83,7 +83,7 @@ UNCUT = Uncut(2, 1, 1.0, (1.0,), 1.0, unit=False)
 
 
 def lq(how="bottom-up", message: LqMessage = LQ, **broken) -> AuditTarget:
-    return drawing(sums_target(message, ASK, how, leaves=LEAVES), **broken)
+    return drawing(sums_target(message, ASK, how), **broken)
 
 
 def lq_scaled(how: str, gram: float, cross: float) -> np.ndarray:
@@ -102,7 +102,7 @@ class WholeRows(LqMessage):
 
 
 def residual(message: ResidualMessage = RESIDUAL, **broken) -> AuditTarget:
-    return drawing(sums_target(message, ASK, "fresh", leaves=LEAVES), **broken)
+    return drawing(sums_target(message, ASK, "fresh"), **broken)
 
 
 class EachRowCut(ResidualMessage):
@@ -114,7 +114,7 @@ class EachRowCut(ResidualMessage):
 
 
 def online(how, layout: OnlineLayout = TABLE, **broken) -> AuditTarget:
-    return drawing(interactive_target(layout, ASK, how, leaves=LEAVES), **broken)
+    return drawing(interactive_target(layout, ASK, how), **broken)
 
 
 def thin(how):

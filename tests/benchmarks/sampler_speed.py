@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 
-from pipeline.privacy.csprng import Law, Words, draw, first_words, gaussian_by_rejection, laplace_by_rejection
+from pipeline.privacy.csprng import Law, Words, by_rejection, draw, first_words
 from pipeline.privacy.noise import OpenDpNoise, SimulatedWorld
 from tests.campaigns.rows import markdown, markdown_row
 
@@ -42,13 +42,12 @@ def main() -> None:
         for scale in scales:
             law, build = Law(kind, Fraction(scale * scale if kind == "gaussian" else scale)), float("nan")
             theirs = OpenDpNoise().gaussian if kind == "gaussian" else OpenDpNoise().laplace
-            ours = gaussian_by_rejection if kind == "gaussian" else laplace_by_rejection
             routes: dict[str, tuple[Callable[[int], object], int]] = {
                 "opendp": (
                     lambda n, b=law.scale, f=theirs: f(n, int(b) if f.__name__ == "gaussian" else b, NOWHERE),
                     SLOW,
                 ),
-                "rejection": (lambda n, b=law.scale, f=ours: f(Words(), n, b), FAST),
+                "rejection": (lambda n, law=law: by_rejection(Words(), n, law), FAST),
             }
             if law.reach(64) <= 2**18:
                 began = time.process_time()

@@ -15,7 +15,7 @@ import pipeline.files
 import pipeline.learners.tabular
 import pipeline.ledger.attempts
 import pipeline.ledger.database
-from pipeline.disk import Disk
+from pipeline.files import Disk
 from pipeline.ledger.ledger import Ledger
 from pipeline.statistics.private_sum import PrivateSum
 

@@ -99,10 +99,10 @@ def test_a_reader_that_is_wrong_is_found(
 
 
 def test_a_quarantine_that_forgets_a_row_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.logs import ingest
+    from pipeline.logs import spills
 
-    good = ingest.quarantine_rows
-    monkeypatch.setattr("pipeline.logs.ingest.quarantine_rows", lambda *given: good(*given)[1:])
+    good = spills.quarantine_rows
+    monkeypatch.setattr("pipeline.logs.spills.quarantine_rows", lambda *given: good(*given)[1:])
     outcome = bad_input.judge(Case("csv", "cells", 0.5, 7 * 2 + 3), tmp_path)
     assert outcome.code == 0 and "rows read" in outcome.violations[0]
 

@@ -14,7 +14,7 @@ import pytest
 
 import reticent
 from pipeline.ledger.ledger import Ledger
-from pipeline.logs import contribution_bounding, ingest, sources
+from pipeline.logs import contribution_bounding, ingest, sources, spills
 from pipeline.logs.parts import Split
 from pipeline.logs.store import latest
 from tests.flows.nights import Shop, customers
@@ -180,13 +180,13 @@ def test_the_twin_whose_nights_know_ids_as_they_were_delivered_is_caught(tmp_pat
 
 def test_the_twin_whose_snapshots_hold_ids_as_they_were_delivered_is_caught(tmp_path, monkeypatch):
     """One form in the hash that chooses a partition, and in no other."""
-    honest = ingest.read_partition
+    honest = spills.read_partition
 
     def delivered(*args):
         rows, beyond = honest(*args)
         return rows.with_columns(raw_user=pl.coalesce("delivered", "raw_user")) if "delivered" in rows else rows, beyond
 
-    monkeypatch.setattr(ingest, "read_partition", delivered)
+    monkeypatch.setattr(spills, "read_partition", delivered)
     monkeypatch.setattr(contribution_bounding, "canonical", lambda text: text)
     monkeypatch.setattr(contribution_bounding, "spellings", lambda person: [])
     with pytest.raises(AssertionError):
@@ -223,7 +223,7 @@ def test_an_old_lineage_of_texts_is_ingested_and_run_from_integers(tmp_path, mon
         older(then)
         shop.deliver(spelt(customers(0, 3), "floats"))
     store = reticent.Store(shop.home.root)
-    monkeypatch.setattr(ingest, "likely_partitions", lambda *args: 7)
+    monkeypatch.setattr(spills, "likely_partitions", lambda *args: 7)
     ingested = store.ingest(shop.folder, delivery(0, 400))
     kinds = {pl.read_parquet_schema(p)["user_id"] for p in shop.newest.part_files}
     assert kinds == {pl.Int64(), pl.String()}

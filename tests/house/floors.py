@@ -6,7 +6,6 @@ Imports go to strictly lower floors or stay inside one room.  A room is the long
 from __future__ import annotations
 
 FLOORS = {
-    "pipeline.disk": 0,
     "pipeline.arrays": 0,
     "pipeline.files": 2,
     "pipeline.privacy": 1,

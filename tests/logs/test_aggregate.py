@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import pipeline.logs.aggregate as aggregating
 from pipeline.declaration.toml import DamagedError
+from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs.aggregate import aggregate, count_rows
 from pipeline.logs.contribution_bounding import IDENTITY
 from pipeline.logs.ingest import write_rows
@@ -158,8 +159,8 @@ def test_people_cut_by_a_batch_are_put_together_again(tmp_path: Path, monkeypatc
     made = snapshot([rows], tmp_path)
     wanted = by_hand(rows, card)
     same(aggregate(made, card, batch_rows=4).tables, wanted)
-    assert list(aggregating.group_users([rows[:0]])) == []
-    monkeypatch.setattr(aggregating, "group_users", lambda batches: batches)
+    assert list(bounding.group_users([rows[:0]])) == []
+    monkeypatch.setattr(bounding, "group_users", lambda batches: batches)
     forgetful = aggregate(made, card, batch_rows=4).tables
     assert forgetful["n_sa"].sum() > wanted["n_sa"].sum() and forgetful["r_sa"].sum() > wanted["r_sa"].sum()
 

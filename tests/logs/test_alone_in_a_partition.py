@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.logs import decode as wide
-from pipeline.logs.decode import VectorCells, decode
+from pipeline.logs.decode import decode, vector_cells
 from reticent import Card
 from tests.conftest import card_dict
 
@@ -51,8 +51,8 @@ def test_a_coordinate_is_scaled_alike_alone_and_beside_others():
     vector = Vector(columns=["v"], scale=[3.7], radius=1e6)
 
     def scaled(values: list[float]) -> list[float]:
-        cells = VectorCells("o", ["v"], vector, {"o@0": pl.Float64()})
-        return [x for (x,) in pl.DataFrame({"raw_o@0": values}).select(cells.values().alias("x"))["x"].to_list()]
+        cells, *_ = vector_cells("o", ["v"], vector, {"o@0": pl.Float64()})
+        return [x for (x,) in pl.DataFrame({"raw_o@0": values}).select(cells.alias("x"))["x"].to_list()]
 
     # half-way between two numbers of 32 bits, and a little beside
     between = (float(np.float32(1.1)) + float(np.nextafter(np.float32(1.1), np.float32(2)))) / 2

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.declaration.toml import DamagedError
-from pipeline.logs import aggregate as counting
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs.aggregate import count_new, count_rows
 from pipeline.logs.contribution_bounding import hash_width, keyed_hash
@@ -127,8 +126,8 @@ def test_a_membership_that_looks_at_others_is_caught(monkeypatch):
     def crowd(rows, card, seen, *more):
         return original(rows, card, seen, *more) if seen.is_empty() else original(rows, card, seen, *more).clear()
 
-    original = counting.pick_new
-    monkeypatch.setattr(counting, "pick_new", crowd)
+    original = bounding.pick_new
+    monkeypatch.setattr(bounding, "pick_new", crowd)
     with pytest.raises(AssertionError):
         test_replacing_one_person_changes_that_persons_part_alone.hypothesis.inner_test(
             [[(1, 0, 0, 0)]], [[(0, 0, 0, 0)]], ("never", 1)

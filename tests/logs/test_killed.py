@@ -33,11 +33,12 @@ PARTITIONS = 2
 MOTHER = """
 import json, os, signal, sys
 from pathlib import Path
-from pipeline.logs import store
 from pipeline.logs import ingest as room
+from pipeline.logs import spills, store
 from tests.logs.conftest import make_card
 def die_in(folder, name, nth, when):
-    inner, calls = getattr(room, name), []
+    owner = next(module for module in (room, spills, store) if hasattr(module, name))
+    inner, calls = getattr(owner, name), []
     def deadly(*args, **more):
         calls.append(name)
         if when == "before" and len(calls) == nth:
@@ -46,10 +47,8 @@ def die_in(folder, name, nth, when):
         if when == "after" and len(calls) == nth:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
-    setattr(room, name, deadly)
-    if name == "end_edition":
-        # asked under the lineage's lock, and once the edition is published
-        store.end_edition = deadly
+    # `end_edition` is asked under the lineage's lock, and once the edition is published
+    setattr(owner, name, deadly)
     room.ingest(make_card(Path(folder), ["*.csv"]), Path(folder) / "store", partitions=2)
 for line in sys.stdin:
     child = os.fork()

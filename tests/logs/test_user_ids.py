@@ -13,8 +13,8 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.logs import ingest as room
 from pipeline.logs import sources
+from pipeline.logs import spills as room
 from pipeline.logs.contribution_bounding import respell
 from reticent import LogError, Store
 

@@ -10,15 +10,7 @@ import pytest
 from scipy import stats
 
 from pipeline.privacy import csprng as words
-from pipeline.privacy.csprng import (
-    Law,
-    Words,
-    draw,
-    exp_trials,
-    fixed_point,
-    gaussian_by_rejection,
-    laplace_by_rejection,
-)
+from pipeline.privacy.csprng import Law, Words, by_rejection, draw, exp_trials, fixed_point
 from pipeline.privacy.noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise, OpenDpNoise, OsNoise
 from tests.privacy.handles import REAL
 
@@ -32,6 +24,14 @@ def gaussian_by_table(source, size, variance):
 
 def laplace_by_table(source, size, scale):
     return draw(source, size, Law("laplace", scale))
+
+
+def gaussian_by_rejection(source, size, variance):
+    return by_rejection(source, size, Law("gaussian", variance))
+
+
+def laplace_by_rejection(source, size, scale):
+    return by_rejection(source, size, Law("laplace", scale))
 
 
 ROUTES = [gaussian_by_table, gaussian_by_rejection]

@@ -18,11 +18,10 @@ from pipeline.privacy.csprng import (
     InversionTable,
     Law,
     Words,
+    by_rejection,
     draw,
     first_words,
-    gaussian_by_rejection,
     invert,
-    laplace_by_rejection,
     make_table,
 )
 from tests.privacy.test_samplers import Script
@@ -168,8 +167,8 @@ def test_no_float_is_on_the_path_of_a_fast_draw():
     for draws in (
         draw(Words(), 9, Law("gaussian", Fraction(4))),
         draw(Words(), 9, Law("laplace", Fraction(4))),
-        gaussian_by_rejection(Words(), 9, Fraction(4)),
-        laplace_by_rejection(Words(), 9, Fraction(4)),
+        by_rejection(Words(), 9, Law("gaussian", Fraction(4))),
+        by_rejection(Words(), 9, Law("laplace", Fraction(4))),
     ):
         assert draws.dtype == np.int64
 

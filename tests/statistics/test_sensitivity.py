@@ -170,7 +170,7 @@ def test_a_wrong_sensitivity_and_counting_that_ignores_the_cap_are_caught(twin, 
     card = tiny("stationary", cap=1) if "cap" in twin else tiny()
     told = claims(card)
     if "cap" in twin:
-        monkeypatch.setattr("pipeline.logs.aggregate.cap_cells", lambda rows, card: rows)
+        monkeypatch.setattr("pipeline.logs.contribution_bounding.cap_cells", lambda rows, card: rows)
     elif "step" in twin:
         told = {t: (l2 - 2, l1 - 2) for t, (l2, l1) in told.items()}
     else:

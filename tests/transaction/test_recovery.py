@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from pipeline.disk import DISK
+from pipeline.files import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.ledger import Ledger

@@ -17,7 +17,7 @@ import pytest
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import setting
-from pipeline.disk import DISK
+from pipeline.files import DISK
 from pipeline.learners import tabular
 from pipeline.ledger import attempts
 from pipeline.ledger.attempts import MOST_LOST

@@ -34,21 +34,9 @@ from pipeline.arrays import Bools, Integers
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.decode import NUMBERS
+from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers.arrow import open_ipc, open_parquet
-from pipeline.logs.readers.batch import (
-    BATCH_ROWS,
-    NO_LINES,
-    NUMBERED,
-    PLACE,
-    RECORD_BYTES,
-    Batch,
-    Request,
-    cell_type,
-    field,
-    lines_from,
-    mark_numbers,
-    read_facts,
-)
+from pipeline.logs.readers.batch import BATCH_ROWS, NUMBERED, Batch, Request
 
 # deepest nesting of groups: a group that holds itself has no end
 _DEEPEST = 8
@@ -275,12 +263,12 @@ def no_text(values: NDArray[Any]) -> Bools:
     """``(n,)``: whether an entry is invalid text, or longer than a record may be."""
     if values.dtype != object:
         return np.zeros(len(values), dtype=np.bool_)
-    return np.array([len(x) > RECORD_BYTES or not _encodable(x) for x in values.tolist()], dtype=np.bool_)
+    return np.array([len(x) > framing.RECORD_BYTES or not _encodable(x) for x in values.tolist()], dtype=np.bool_)
 
 
 def _encodable(text: str) -> bool:
     try:
-        return len(text.encode("utf-8")) <= RECORD_BYTES
+        return len(text.encode("utf-8")) <= framing.RECORD_BYTES
     except UnicodeEncodeError:
         return False
 
@@ -321,7 +309,7 @@ def minari_hdf5_types(path: Path, request: Request) -> dict[str, pl.DataType]:
     if not episodes:
         raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
     facts_file = path.with_name("metadata.json")
-    if (total := read_facts(facts_file).get("total_episodes", episodes)) != episodes:
+    if (total := framing.read_facts(facts_file).get("total_episodes", episodes)) != episodes:
         raise LogError(f"{path.name}: {episodes} episodes, metadata.json tells of {total}; copy the data set again")
     return _column_types(request)
 
@@ -340,7 +328,7 @@ def read_minari_hdf5(path: Path, request: Request) -> Iterator[Batch]:
                 for columns, steps in _pieces(member(file, name, path, "/"), request, path, name):
                     builder.add(columns, number, steps)
                     if builder.rows >= BATCH_ROWS:
-                        yield builder.batch(row, NO_LINES)
+                        yield builder.batch(row, framing.NO_LINES)
                         row, builder = row + builder.rows, _BatchBuilder(request)
             except (LogError, *FAULTS) as e:
                 fault = str(e) if isinstance(e, LogError) else f"cannot be read ({type(e).__name__})"
@@ -349,7 +337,7 @@ def read_minari_hdf5(path: Path, request: Request) -> Iterator[Batch]:
                 yield builder.batch(row, lost)
                 row, builder = row + builder.rows + 1, _BatchBuilder(request)
         if builder.rows:
-            yield builder.batch(row, NO_LINES)
+            yield builder.batch(row, framing.NO_LINES)
 
 
 @dataclass(frozen=True)
@@ -387,7 +375,7 @@ class _BatchBuilder:
         """Batch of the collected rows, with the requested columns."""
         if not self.rows:
             return Batch(pl.DataFrame(schema={c: _column_types(self._request)[c] for c in self._request.columns}),
-                         lines_from(first, 0), lost)  # fmt: skip
+                         framing.lines_from(first, 0), lost)  # fmt: skip
         numbers = pl.DataFrame({"_n": np.concatenate(self._numbers), "step": np.concatenate(self._steps)})
         frame = numbers.with_columns(
             pl.concat(
@@ -397,8 +385,8 @@ class _BatchBuilder:
             ).alias(name)
             for name, pieces in self._pieces.items()
         )
-        frame = frame.with_columns(mark_numbers(self._request.mark, pl.col("_n")).alias("episode"))
-        return Batch(frame.select(self._request.columns), lines_from(first, self.rows), lost)
+        frame = frame.with_columns(framing.mark_numbers(self._request.mark, pl.col("_n")).alias("episode"))
+        return Batch(frame.select(self._request.columns), framing.lines_from(first, self.rows), lost)
 
 
 def _pieces(group: Any, request: Request, path: Path, location: str) -> Iterator[tuple[dict[str, NDArray[Any]], range]]:
@@ -427,7 +415,7 @@ def _array(group: Any, name: str, path: Path, location: str) -> Stored:
 
 def _place(group: Any, name: str, path: Path, location: str) -> _Place:
     base, later = _base(name)
-    entry = PLACE.fullmatch(base)
+    entry = framing.PLACE.fullmatch(base)
     if entry is None or array(group, base, path, location) is not None:
         return _Place(base, later, None)
     return _Place(entry[1], later, int(entry[2]))
@@ -473,7 +461,7 @@ def minari_arrow_types(path: Path, request: Request) -> dict[str, pl.DataType]:
     Raises LogError if the file's folder is no episode's, or the episode before or after it is missing.
     """
     number, data = _number(path), path.parent.parent
-    total = read_facts(data / "metadata.json").get("total_episodes", number + 1)
+    total = framing.read_facts(data / "metadata.json").get("total_episodes", number + 1)
     if not isinstance(total, int):
         raise LogError(f"{data.name}/metadata.json: total_episodes is no whole number; copy the data set again")
     missing = [n for n in (number - 1, number + 1) if 0 <= n < total and not (data / str(n)).is_dir()]
@@ -497,7 +485,8 @@ def read_minari_arrow(path: Path, request: Request) -> Iterator[Batch]:
     rows = len(next(iter(cells.values())))
     cells["step"] = pl.Series(np.arange(rows))
     cells["episode"] = pl.Series([f"{request.mark}{_number(path)}"]).new_from_index(0, rows)
-    yield Batch(pl.DataFrame([cells[name].alias(name) for name in request.columns]), lines_from(1, rows), NO_LINES)
+    frame = pl.DataFrame([cells[name].alias(name) for name in request.columns])
+    yield Batch(frame, framing.lines_from(1, rows), framing.NO_LINES)
 
 
 def _arrow_cells(path: Path, request: Request) -> dict[str, pl.Series]:
@@ -511,7 +500,7 @@ def _arrow_cells(path: Path, request: Request) -> dict[str, pl.Series]:
     steps = max(0, rows - 1)
     if rows > _ONE_BATCH:
         raise LogError(f"{rows} rows: Minari's Arrow writer does not keep the order of so many")
-    if read_facts(path.with_name("metadata.json")).get("total_steps", steps) != steps:
+    if framing.read_facts(path.with_name("metadata.json")).get("total_steps", steps) != steps:
         raise LogError(f"{rows} rows, metadata.json tells of another number of steps and one more observation")
     stored = pl.concat([b.frame for b in batches] or [pl.DataFrame(schema={base: file.types[base] for base in bases})])
     columns = {n: stored[c] if isinstance(c, str) else stored.select(c).to_series() for n, c in cells.items()}
@@ -525,8 +514,8 @@ def _columns_in(
     """Columns of a file that hold ``names``; and each name's column, or an expression that takes it out of one."""
     stored, bases, cells = dict(types), list[str](), dict[str, str | pl.Expr]()
     for name in names:
-        located = field(base := _base(name)[0], stored)
-        dtype = None if located is None else cell_type(located[0], lists=name in lists)
+        located = framing.field(base := _base(name)[0], stored)
+        dtype = None if located is None else framing.cell_type(located[0], lists=name in lists)
         if located is None or dtype is None or (name in lists and dtype == pl.String):
             raise LogError(f"{name}: {'not there' if located is None else f'is {located[0]}'}")
         bases += located[1].meta.root_names()

@@ -21,20 +21,9 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.contribution_bounding import canonical, person_key
 from pipeline.logs.decode import read_flag
+from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import hdf5
-from pipeline.logs.readers.batch import (
-    BATCH_ROWS,
-    NO_LINES,
-    NUMBERED,
-    Batch,
-    Request,
-    column_of,
-    field_types,
-    lines_from,
-    mark_numbers,
-    readable_times,
-    take_fields,
-)
+from pipeline.logs.readers.batch import BATCH_ROWS, NUMBERED, Batch, Request
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,7 @@ class Cutter:
         rows = rows.with_columns(_step=pl.col("_place") + carried)
         self._last = rows.drop("_new", "_place").unique("_user", keep="last", maintain_order=True)
         numbers = rows[carried_rows:].select(
-            mark_numbers(self._mark, pl.col("_number")).alias("episode"), pl.col("_step").alias("step")
+            framing.mark_numbers(self._mark, pl.col("_number")).alias("episode"), pl.col("_step").alias("step")
         )
         return replace(batch, frame=pl.concat([batch.frame, numbers], how="horizontal"))
 
@@ -104,7 +93,7 @@ class Cutter:
         none = pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(frame))
         over, unread = none, none
         for column in self._cut.flags:
-            flag = read_flag(readable_times(frame[column]))
+            flag = read_flag(framing.readable_times(frame[column]))
             over, unread = over | flag["value"], unread | flag["unread"]
         return over, unread
 
@@ -114,7 +103,7 @@ def _comparable(leads: pl.Series, stands: pl.Series) -> tuple[pl.Series, pl.Seri
     if (leads.dtype == pl.String) == (stands.dtype == pl.String):
         return leads, stands
     texts = (
-        readable_times(column.fill_nan(None) if column.dtype.is_float() else column).cast(pl.String).to_frame()
+        framing.readable_times(column.fill_nan(None) if column.dtype.is_float() else column).cast(pl.String).to_frame()
         for column in (leads, stands)
     )
     one, other = (text.select(canonical(pl.first())).to_series() for text in texts)
@@ -170,7 +159,7 @@ def d4rl_types(path: Path, request: Request, cut: Cut) -> dict[str, pl.DataType]
         data = hdf5.arrays(file, path, "/")
         if _TIMEOUTS in data and _TIMEOUTS not in cut.flags:
             raise CardError(f"{path.name}: the file has {_TIMEOUTS!r}; map truncated = 'timeouts' in source.columns")
-        types = field_types(request.columns, {name: hdf5.type_of(x) for name, x in data.items()})
+        types = framing.field_types(request.columns, {name: hdf5.type_of(x) for name, x in data.items()})
         _length(path, data, types, request)
         return types | NUMBERED
 
@@ -185,21 +174,21 @@ def read_d4rl(path: Path, request: Request, cut: Cut) -> Iterator[Batch]:
         data = hdf5.arrays(file, path, "/")
         types = {name: hdf5.type_of(x) for name, x in data.items()}
         names = request.without(*NUMBERED)
-        bases = dict.fromkeys(base for name in names if (base := column_of(name, types)) is not None)
+        bases = dict.fromkeys(base for name in names if (base := framing.column_of(name, types)) is not None)
         rows = _length(path, data, types, request)
         for low in range(0, rows, BATCH_ROWS):
             high = min(rows, low + BATCH_ROWS)
             entries = {base: hdf5.values(data[base], low, high) for base in bases}
             odd = np.any([hdf5.no_text(cells) for cells in entries.values()], axis=0)
             frame = pl.DataFrame({base: hdf5.series(cells) for base, cells in entries.items()})
-            lines = lines_from(low + 1, high - low)
-            batch = Batch(frame.select(take_fields(names, frame.schema)), lines, NO_LINES)
+            lines = framing.lines_from(low + 1, high - low)
+            batch = Batch(frame.select(framing.take_fields(names, frame.schema)), lines, framing.NO_LINES)
             numbered = cutter.number_rows(batch.set_aside(pl.Series(odd), hdf5.NO_TEXT))
             yield replace(numbered, frame=numbered.frame.select(request.columns))
 
 
 def _length(path: Path, data: dict[str, hdf5.Stored], types: dict[str, pl.DataType], request: Request) -> int:
-    bases = sorted({base for name in request.without(*NUMBERED) if (base := column_of(name, types)) in data})
+    bases = sorted({base for name in request.without(*NUMBERED) if (base := framing.column_of(name, types)) in data})
     lengths = {base: len(data[base]) for base in bases}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{base} {length}" for base, length in lengths.items())

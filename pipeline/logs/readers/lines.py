@@ -245,11 +245,8 @@ def obp_types(path: Path) -> dict[str, pl.DataType]:
 def read_obp(path: Path, request: Request) -> Iterator[Batch]:
     """Yield the rows; errors as of :func:`~pipeline.logs.readers.lines.read_csv`."""
     for batch in read_csv(path, request.without(IMPRESSION)):
-        numbers = pl.Series(IMPRESSION, batch.lines)
-        frame = batch.frame.with_columns(numbers).with_columns(
-            mark_numbers(request.mark, pl.col(IMPRESSION)).alias(IMPRESSION)
-        )
-        yield Batch(frame.select(request.columns), batch.lines, batch.malformed)
+        numbers = mark_numbers(request.mark, pl.lit(pl.Series(batch.lines))).alias(IMPRESSION)
+        yield Batch(batch.frame.with_columns(numbers).select(request.columns), batch.lines, batch.malformed)
 
 
 _STRING = r'"[^"\\\x00-\x1f]*"'

@@ -20,22 +20,9 @@ import polars as pl
 from pipeline.declaration.toml import LogError
 from pipeline.logs.contribution_bounding import person_key
 from pipeline.logs.decode import read_flag
+from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
-from pipeline.logs.readers.batch import (
-    NO_LINES,
-    NUMBERED,
-    RECORD_BYTES,
-    Batch,
-    Request,
-    Types,
-    column_of,
-    field,
-    field_types,
-    mark_numbers,
-    read_facts,
-    readable_times,
-    take_fields,
-)
+from pipeline.logs.readers.batch import NUMBERED, Batch, Request
 
 # most bytes of an episode in one row, images included
 EPISODE_BYTES = 1 << 28
@@ -53,7 +40,7 @@ def rlds_types(path: Path, request: Request) -> dict[str, pl.DataType]:
     if missing := [name for name in _FLAGS if name not in types]:
         raise LogError(f"{path.name}: no {missing[0]!r}; RLDS steps have {', '.join(_FLAGS)}")
     following = {NEXT + SEEN: types[SEEN]} if SEEN in types else {}
-    return field_types(request.columns, {**types, **following, **_MADE})
+    return framing.field_types(request.columns, {**types, **following, **_MADE})
 
 
 def read_rlds(path: Path, request: Request, user: str | None = None, *, real: bool = False) -> Iterator[Batch]:
@@ -72,16 +59,16 @@ def read_rlds(path: Path, request: Request, user: str | None = None, *, real: bo
             "an episode"
         )
     names = [name.removeprefix(NEXT) if name.startswith(NEXT + SEEN) else name for name in request.without(*_MADE)]
-    bases = dict.fromkeys(base for name in [*names, *_FLAGS] if (base := column_of(name, types)) is not None)
+    bases = dict.fromkeys(base for name in [*names, *_FLAGS] if (base := framing.column_of(name, types)) is not None)
     columns = [b for b in bases if not nested or b in stored] + ([STEPS] if nested else [])
     waiting = pl.DataFrame()
-    for batch in read_parquet(path, columns, EPISODE_BYTES if nested else RECORD_BYTES):
+    for batch in read_parquet(path, columns, EPISODE_BYTES if nested else framing.RECORD_BYTES):
         rows, lost = batch.frame.with_columns(pl.Series("_line", batch.lines)), [batch.malformed]
         if nested:
             lost.append(_lost(rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0), "an episode without steps"))
             # the steps of an episode stand together and share their ``_line``
             rows = rows.explode(STEPS, keep_nulls=False, empty_as_null=False).unnest(STEPS)
-        parsed = {name: read_flag(readable_times(rows[name])) for name in _FLAGS}
+        parsed = {name: read_flag(framing.readable_times(rows[name])) for name in _FLAGS}
         rows = rows.with_columns(
             *(flags["value"].alias(f"_{name}") for name, flags in parsed.items()),
             _user_key(user, rows.schema).alias("_user"),
@@ -106,19 +93,19 @@ def read_rlds(path: Path, request: Request, user: str | None = None, *, real: bo
         waiting = rows.filter(last)
         yield _batch(_transitions(rows).filter(~last), request, malformed)
     if len(waiting):
-        yield _batch(_transitions(waiting), request, NO_LINES)
+        yield _batch(_transitions(waiting), request, framing.NO_LINES)
 
 
 def _lost(rows: pl.DataFrame, why: str) -> pl.DataFrame:
     return rows.select(pl.col("_line").alias("line"), pl.lit(why).alias("text"))
 
 
-def _user_key(user: str | None, types: Types) -> pl.Expr:
-    located = None if user is None else field(user, types)
+def _user_key(user: str | None, types: framing.Types) -> pl.Expr:
+    located = None if user is None else framing.field(user, types)
     return pl.lit(0) if located is None else person_key(located[1], located[0])
 
 
-def _step_types(stored: Types) -> dict[str, pl.DataType]:
+def _step_types(stored: framing.Types) -> dict[str, pl.DataType]:
     steps = stored.get(STEPS)
     inner = steps.inner if isinstance(steps, pl.List) else None
     if not isinstance(inner, pl.Struct):
@@ -176,9 +163,9 @@ def _next(name: str) -> pl.Expr:
 
 def _batch(rows: pl.DataFrame, request: Request, lost: pl.DataFrame) -> Batch:
     rows = rows.filter(~pl.col("_closing")).with_columns(
-        mark_numbers(request.mark, pl.col("_episode")).alias("episode"), pl.col("_step").alias("step")
+        framing.mark_numbers(request.mark, pl.col("_episode")).alias("episode"), pl.col("_step").alias("step")
     )
-    return Batch(rows.select(take_fields(request.columns, rows.schema)), rows["_line"].to_numpy(), lost)
+    return Batch(rows.select(framing.take_fields(request.columns, rows.schema)), rows["_line"].to_numpy(), lost)
 
 
 INDICES = {"episode": "episode_index", "step": "frame_index"}
@@ -198,23 +185,23 @@ def lerobot_types(path: Path, request: Request) -> dict[str, pl.DataType]:
     types = parquet_types(path)
     if missing := [column for column in INDICES.values() if not types.get(column, pl.Object()).is_integer()]:
         raise LogError(f"{path.name}: no integers {missing[0]!r}; is this a LeRobot data file?")
-    frames = read_facts(lerobot_root(path) / "meta" / "info.json").get("total_frames")
+    frames = framing.read_facts(lerobot_root(path) / "meta" / "info.json").get("total_frames")
     counted = sum(map(row_count, sorted(path.parent.parent.glob("*/*.parquet")))) if frames is not None else None
     if counted != frames:
         raise LogError(
             f"{path.name}: {counted} frames in data/, meta/info.json tells of {frames}; copy the data set again"
         )
-    return field_types(request.columns, types) | {"episode": pl.String(), "step": types["frame_index"]}
+    return framing.field_types(request.columns, types) | {"episode": pl.String(), "step": types["frame_index"]}
 
 
 def read_lerobot(path: Path, request: Request) -> Iterator[Batch]:
     """Yield the rows; errors as of :func:`~pipeline.logs.readers.arrow.read_parquet`."""
     types = parquet_types(path)
-    bases = dict.fromkeys(column_of(INDICES.get(name, name), types) for name in request.columns)
+    bases = dict.fromkeys(framing.column_of(INDICES.get(name, name), types) for name in request.columns)
     for batch in read_parquet(path, [base for base in bases if base is not None]):
         frame = batch.frame
         if "episode" in request.columns:
-            frame = frame.with_columns(mark_numbers(request.mark, pl.col("episode_index")).alias("episode"))
+            frame = frame.with_columns(framing.mark_numbers(request.mark, pl.col("episode_index")).alias("episode"))
         if "step" in request.columns:
             frame = frame.with_columns(pl.col("frame_index").alias("step"))
-        yield Batch(frame.select(take_fields(request.columns, frame.schema)), batch.lines, batch.malformed)
+        yield Batch(frame.select(framing.take_fields(request.columns, frame.schema)), batch.lines, batch.malformed)
