@@ -182,7 +182,8 @@ class Verdict(Part):
         found += ["practice was the same among those who taught"] if self.later else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:
-            found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
+            missing_share = number(100 * float(self.left_out), 2)
+            found += [f"the {missing_share} % of declared people without a usable record are like the others"]
         if self.unsaid:
             # one that was read after the outcome explains everything, and helps nobody
             found += ["each state was recorded before its choice"]

@@ -561,7 +561,10 @@ _UNSAID = (
     "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, or "
     "whether slots, prizes or attention that one person gets are taken from another."
 )
-_LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
+_LEFT_OUT = (
+    "No record of some people was used: they have not come yet, or their rows have no outcome, or a gap. Nothing tells "
+    "how they fared, or will fare."
+)
 _RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
 _BEYOND_CAP = (
     "Of whoever came more often one episode counts, drawn by a hash: it misleads where outcomes decide who comes "

@@ -277,3 +277,22 @@ def test_a_word_on_practice_promotes_nothing_while_a_run_is_in_use(tmp_path: Pat
     assert second["verdict"]["answer"] == "better" and second["verdict"]["confounding"]["status"] == "declared"
     assert not second["promotion"]["promoted"] and second["promotion"]["now"] == first["run"]
     assert any("one rule made all of them" in held for held in second["promotion"]["held"])
+
+
+def test_whoever_has_not_come_yet_is_not_called_left_out(tmp_path: Path) -> None:
+    """An early date of a calendar: half of the declared people are still to come."""
+    g, people = np.random.default_rng(1), 20_000
+    long = g.random(people) < 0.5
+    solved, script = g.random(people) < np.where(long, 0.6, 0.4), np.where(long, "long", "short")
+    log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved * 1.0})
+    log.write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "card.toml").write_text(CALLS.replace("users_public = 20000", "users_public = 40000"))
+    text = RECIPE.format(name="calls", agent="dp-one-step", privacy="[privacy]\nrho = 1.0")
+    (tmp_path / "calls.toml").write_text(text + HELD + '[schedule]\nrelease = "monthly"\n')
+    home = tmp_path / "home"
+    answer(home, "register", tmp_path / "card.toml")
+    night = answer(home, "nightly", tmp_path / "calls.toml", "--night", "2026-09-01")
+    assert night["verdict"]["answer"] == "better" and 0.4 < night["verdict"]["left_out"] < 0.6
+    page = (home / "runs" / night["run"] / "report.md").read_text()
+    assert "% of declared people without a usable record are like the others" in page.splitlines()[0]
+    assert "they have not come yet" in page and "people left out" not in page

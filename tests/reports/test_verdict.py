@@ -150,7 +150,7 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert "by 0.051 to 0.070 if the recorded state explains the outcomes (95 %)" in answer_of(several)
     assert several.conditional and not several.holds and several.above_zero
     # of 30 000 who were to judge
-    lost = "of people left out are like the others (95 %)"
+    lost = "of declared people without a usable record are like the others (95 %)"
     for people, words in ((29_500, None), (29_400, f"if the 2 % {lost}"), (24_000, f"if the 20 % {lost}")):
         verdict = decided(evaluation(people=people), data, recorded=True)
         assert verdict.holds == (words is None) and (words or "than current practice") in answer_of(verdict)
@@ -165,8 +165,8 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert "if practice often comes where the policy leads (" in answer_of(alike) and not alike.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
     words = (
-        f"outcomes, the 20 % of people left out are like the others, {BEFORE}, no other outcome or step is missing "
-        f"and {APART} ("
+        f"outcomes, the 20 % of declared people without a usable record are like the others, {BEFORE}, no other "
+        f"outcome or step is missing and {APART} ("
     )
     assert words in answer_of(both)
 
