@@ -237,7 +237,8 @@ def _needed(verdict: Verdict) -> str:
         return ""
     people = [] if needed.people is None else [f"about {number(needed.people)} people"]
     budget = [] if needed.rho is None else [f"ρ = {number(needed.rho)}"]
-    return f": {' or '.join(people + budget)} would be needed"
+    # the estimate may be chance alone, as where nothing makes a difference
+    return f": {' or '.join(people + budget)} would show one as large as the estimate"
 
 
 def shell_line(verdict: Verdict, epsilon: float | None, *, binned: bool) -> str:
@@ -730,9 +731,10 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return keep, "This policy does harm by the test above: do not promote it."
         case "not_told_apart" if needed is not None and needed.people is not None:
             more = f"Run again with about {number(needed.people)} people instead of {number(data.users_public)}"
-            return "Get more people", f"{more}{_or_budget(report, needed.rho)}.", until
+            return "Get more people", f"{more}{_or_budget(report, needed.rho)}, {_IF_SO}.", until
         case "not_told_apart" if needed is not None:
-            return "Spend more budget", f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until
+            more = _or_budget(report, needed.rho).replace(", or", "")
+            return "Spend more budget", f"Run again{more}, {_IF_SO}.", until
         case "not_told_apart":
             return keep, "No number of people and no budget can be named at which a measured interval would settle it."
         case "nothing_changes":
@@ -755,6 +757,9 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             command = f"Write [evaluate] people = {share:g} into the recipe, and ask reticent plan, which is free, "
             command += "whether a verdict can come of it. If so, run again; it is charged again."
             return "Hold people out", command, until
+
+
+_IF_SO = "if a difference as large as the estimate would matter"
 
 
 def _or_budget(report: Report, rho: float | None) -> str:

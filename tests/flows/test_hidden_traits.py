@@ -296,3 +296,21 @@ def test_whoever_has_not_come_yet_is_not_called_left_out(tmp_path: Path) -> None
     page = (home / "runs" / night["run"] / "report.md").read_text()
     assert "% of declared people without a usable record are like the others" in page.splitlines()[0]
     assert "they have not come yet" in page and "people left out" not in page
+
+
+def test_nobody_is_said_to_be_needed_where_the_outcome_is_always_the_same(tmp_path: Path) -> None:
+    (tmp_path / "card.toml").write_text(PLAIN)
+    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, (*r[:5], 2, r[6]))) for r in rows(PEOPLE))]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    home = tmp_path / "home"
+    answer(home, "ingest", tmp_path / "card.toml")
+    # chance makes an estimate, and one in a few is large enough for a forecast
+    for k in range(12):
+        run = answer(home, "run", recipe(tmp_path, "same", 0.2 + 0.01 * k))
+        if run["verdict"]["needed"] is not None:
+            break
+    else:
+        raise AssertionError("no estimate was large enough")
+    page = (home / "runs" / run["run"] / "report.md").read_text()
+    assert "would show one as large as the estimate" in page.splitlines()[0] and "would be needed" not in page
+    assert "if a difference as large as the estimate would matter" in page

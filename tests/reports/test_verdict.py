@@ -463,7 +463,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
         ("better", ("Promote it", "reticent promote demo-1a2b3c --card CARD.")),
         ("conditional", ("Ask, then decide", "in a trial.")),
         ("worse", ("Keep current practice", "do not promote it.")),
-        ("not_told_apart", ("Get more people", "people instead of 100,000.")),
+        ("not_told_apart", ("Get more people", "people instead of 100,000")),
         ("nothing_changes", ("Keep current practice", "may let the policy say more, where practice varies.")),
         ("withheld", ("Keep current practice", "Do not use the estimate.")),
         ("not_evaluated", ("Hold people out", "ask reticent plan, which is free")),
