@@ -141,9 +141,9 @@ class Verdict(Part):
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     unsaid
-        Whether nobody vouches for what no released number shows: that states were recorded before choices, that no
-        outcome or step is missing, as of people beyond the declared number or of steps behind a gap, and that nobody
-        gains what another loses.
+        Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
+        as chosen, that no outcome or step is missing, as of people beyond the declared number or of steps behind a gap,
+        and that nobody gains what another loses.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -185,8 +185,9 @@ class Verdict(Part):
             missing_share = number(100 * float(self.left_out), 2)
             found += [f"the {missing_share} % of declared people without a usable record are like the others"]
         if self.unsaid:
-            # one that was read after the outcome explains everything, and helps nobody
-            found += ["each state was recorded before its choice"]
+            # a state that was read after the outcome explains everything, and helps nobody; nor does an action that
+            # is named by how it went, as by who lived to complete it
+            found += ["each state was recorded before its choice and each action as it was chosen"]
             found += [f"no {'outcome' if self.left_out is None else 'other outcome'} or step is missing"]
             found += ["what is done for one changes nothing for another"]
         return found

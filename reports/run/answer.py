@@ -674,10 +674,10 @@ _BENT = (
 )
 # questions to those who know practice, by the verdict's condition
 _ASK = {
-    "choices": "Ask those who decide today: does anything that the table lacks drive their choices?",
-    "outcomes": "Ask those who know: do the actions have effects later that the table does not hold?",
-    "choices and outcomes": "Ask those who decide today: does anything that the table lacks drive their choices, or "
-    "come of them later?",
+    "choices": "Ask those who decide today: does anything that the recorded state lacks drive their choices?",
+    "outcomes": "Ask those who know: do the actions have effects later that the recorded state does not hold?",
+    "choices and outcomes": "Ask those who decide today: does anything that the recorded state lacks drive their "
+    "choices, or come of them later?",
 }
 
 
@@ -692,7 +692,7 @@ def _asked(verdict: Verdict) -> list[str]:
     if verdict.unsaid or verdict.left_out is not None:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
     if verdict.unsaid:
-        asked += ["Was each state noted before its choice?"]
+        asked += ["Was each state noted before its choice, and each action as chosen, however it went?"]
         asked += ["Has anybody two ids? Does what one person gets take anything from another?"]
     return asked
 

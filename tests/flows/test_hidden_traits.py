@@ -48,7 +48,7 @@ ledger = "ledger.db"
 """
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
-UNSAID = ["each state was recorded before its choice", "no outcome or step is missing"]
+UNSAID = ["each state was recorded before its choice and each action as it was chosen", "no outcome or step is missing"]
 UNSAID += ["what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 
@@ -245,7 +245,24 @@ def test_better_stands_on_it_that_states_were_recorded_before_choices(tmp_path: 
     card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
     verdict = judged(tmp_path, card, log)
     assert verdict.answer == "better"
-    assert "each state was recorded before its choice" in verdict.conditions
+    assert UNSAID[0] in verdict.conditions
+
+
+@pytest.mark.parametrize("practice", ["", 'practice = "recorded"\n'])
+def test_better_stands_on_it_that_actions_are_recorded_as_they_were_chosen(tmp_path: Path, practice: str) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    # a coin chooses, and neither script solves more; a long call that ends early is noted as a short one
+    solved = g.random(people) < 0.7
+    long = (g.random(people) < 0.5) & (solved | (g.random(people) < 0.5))
+    script = np.where(long, "long", "short")
+    log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved * 1.0})
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    verdict = judged(tmp_path, card.replace("horizon = 1\n", f"horizon = 1\n{practice}"), log)
+    if practice:
+        assert verdict.confounding is not None
+        assert "that each action is recorded as it was chosen" in verdict.confounding.why
+    else:
+        assert "each action as it was chosen" in verdict.conditions[1]
 
 
 def test_a_word_on_practice_promotes_nothing_while_a_run_is_in_use(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ WHOM, COST = "For whom it changes", "What it costs in privacy"
 NOISE = 12.884098726725126 * math.sqrt(8)
 # conditions of every difference that no operator's word covers
 APART = "what is done for one changes nothing for another"
-BEFORE = "each state was recorded before its choice"
+BEFORE = "each state was recorded before its choice and each action as it was chosen"
 
 
 @pytest.mark.parametrize("kind", ["real", "synthetic"])
