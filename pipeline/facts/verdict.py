@@ -304,8 +304,7 @@ def decide(
             f"By the released counts episodes break off ({number(broken_off, 2)} standard errors more than none), or "
             "nothing tells where their last step leads: who leaves is scored up to there, and the policy as if they "
             "stayed. Let an end tell who left (domain.states.ends), or an episode be over with its last row "
-            "(source.last_row, unless next_state or source.gap says otherwise); map next_state where steps are alike "
-            "(domain.dynamics); or declare a shorter domain.horizon."
+            "(source.last_row, unless next_state or source.gap says otherwise); or declare a shorter domain.horizon."
         )
     elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
         answer, why = "withheld", contradiction

@@ -693,7 +693,8 @@ class _Log:
         columns = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
         keys = [Key("source.files", listed(patterns(read.paths)), "below this card's folder"), *written]
         same_place = any(entry.key == "source.same_place" for entry in written)
-        if horizon == 1 and "order" not in role and "episode" not in role and rows["episode"].is_unique().all():
+        several = not rows["user"].is_unique().all()
+        if several and horizon == 1 and not role.keys() & {"order", "episode"} and rows["episode"].is_unique().all():
             # each row is an episode: there is nothing to order
             del columns["episode_id"]
         elif "order" in role:
@@ -728,6 +729,11 @@ class _Log:
             leads = last_row or ("ends" if ends.paid_last or ends.repeated else "unknown")
             why = "'ends' where an episode is over with its last row; or 'unknown'"
             keys.append(Key("source.last_row", quoted(leads), why, seen))
+            if leads == "ends":
+                notes.append(
+                    "what comes after an episode's last row counts 0, so that an early end saves costs: where the "
+                    "reward is one, let the last row hold what a bad end costs"
+                )
             if last_row is None:
                 notes.append(
                     f"{seen}. last_row = 'unknown' counts their last rows in no table, 'ends' takes them for the end: "

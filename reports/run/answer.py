@@ -331,7 +331,9 @@ def _summed(data: DeclaredTables) -> str:
     over = f"{'of' if one else 'summed over'} {first} of an episode"
     if data.reward_paid == "last":
         over = f"of an episode's last step alone, if it lies within {first}"
-    return over + (f" ({', '.join(counted)})" if counted else "")
+    # an early end saves what the steps after it would cost, or loses what they would pay
+    ended = ", 0 after its end" if data.ends and not one and data.reward_paid != "last" else ""
+    return over + (f" ({', '.join(counted)})" if counted else "") + ended
 
 
 def answer_figure(report: Report, verdict: Verdict) -> Figure | None:

@@ -807,7 +807,11 @@ def test_one_step_a_person_of_many_contexts_takes_the_agent_whose_sums_do_not_dr
     ]
     draft = reticent.draft(pl.DataFrame(rows))
     source = tomllib.loads(draft.toml)["source"]
-    assert source["columns"] == {"user_id": "learner", "reward": "passed"} and "order_by" not in source
+    # a person is one episode, and nobody comes again
+    assert source["columns"] == {"user_id": "learner", "episode_id": "learner", "reward": "passed"}
+    assert "order_by" not in source
+    again = reticent.draft(pl.DataFrame([*rows, rows[0] | {"passed": 1}])).toml
+    assert "episode_id" not in tomllib.loads(again)["source"]["columns"]
     assert tomllib.loads(draft.recipe)["recipe"]["agent"] == "dp-one-step"
 
 
@@ -933,3 +937,11 @@ def test_a_frame_is_inspected_for_what_its_deciders_saw(tmp_path):
     assert not store.inspect(card)["hidden_state"]["checked"]
     warned = {w["code"]: w for w in store.inspect(card, frame)["warnings"]}
     assert "frail" in str(warned["hidden_column"])
+
+
+def test_an_early_end_is_said_to_save_what_later_steps_would_cost():
+    frame = visits(600, cost=lambda i, h: -1 - (i + h) % 3)
+    left = frame.filter(pl.int_range(pl.len()) % 10 != 1)
+    notes = reticent.draft(left, order="on", reward="cost", last_row="ends").notes
+    assert any("counts 0, so that an early end saves costs" in note for note in notes)
+    assert not any("early end" in n for n in reticent.draft(left, order="on", reward="cost", last_row="unknown").notes)
