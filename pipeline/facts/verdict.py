@@ -142,7 +142,7 @@ class Verdict(Part):
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     unsaid
         Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
-        as chosen, that no outcome or step is missing, as of people beyond the declared number or of steps behind a gap,
+        as chosen, that no person, outcome or step is missing, as of people beyond the declared number or behind a gap,
         and that nobody gains what another loses.
     """
 
@@ -188,7 +188,7 @@ class Verdict(Part):
             # a state that was read after the outcome explains everything, and helps nobody; nor does an action that
             # is named by how it went, as by who lived to complete it
             found += ["each state was recorded before its choice and each action as it was chosen"]
-            found += [f"no {'outcome' if self.left_out is None else 'other outcome'} or step is missing"]
+            found += [f"no {'' if self.left_out is None else 'other '}person, outcome or step is missing"]
             found += ["what is done for one changes nothing for another"]
         return found
 

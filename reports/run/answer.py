@@ -549,9 +549,10 @@ _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_ch
 _CONDITION = {
     "seen": "A check shows that something outside of the recorded state drives decisions, and may drive outcomes.",
     "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
-    "from the recorded state alone, that the same comes of a choice on all days, that no outcome or step is missing or "
-    "comes after the last declared step, that nobody has two ids, or more episodes than count, and that what "
-    "is done for one person changes nothing for another; no log can prove it.",
+    "from the recorded state alone, that each action is recorded as it was chosen, that the same comes of a choice on "
+    "all days, that no person, outcome or step is missing or comes after the last declared step, that nobody has two "
+    "ids, or more episodes than count, and that what is done for one person changes nothing for another; no log can "
+    "prove it.",
     "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
     "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "

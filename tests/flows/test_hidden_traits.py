@@ -48,7 +48,10 @@ ledger = "ledger.db"
 """
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
-UNSAID = ["each state was recorded before its choice and each action as it was chosen", "no outcome or step is missing"]
+UNSAID = [
+    "each state was recorded before its choice and each action as it was chosen",
+    "no person, outcome or step is missing",
+]
 UNSAID += ["what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 

@@ -95,7 +95,7 @@ def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_say
     assert verdict.answer == "better"
     assert "rounded down to steps of 1, of the first step of an episode" in page
     # the true difference of whole episodes is -.4; a word that says that nothing comes later is false of this log
-    said = "no outcome or step is missing or comes after the last declared step"
+    said = "no person, outcome or step is missing or comes after the last declared step"
     assert (said in verdict.confounding.why) == bool(word) and said in page
     assert word or "or beyond the last declared step are set aside" in page
 
@@ -241,8 +241,8 @@ def test_a_drug_after_which_people_leave_unseen_is_not_called_worse_than_it_is(t
 def test_steps_that_nobody_logged_are_a_condition_where_no_released_number_shows_them(tmp_path: Path) -> None:
     led = {"horizon = 3\n": "horizon = 8\n", 'reward = "good"': 'reward = "good", next_state = "led"'}
     page, verdict = page_of(tmp_path, leavers(0.03, 0.03, 0.1), led, "dp-one-step")
-    assert verdict.answer != "better" or "no outcome or step is missing" in verdict.conditions
-    assert "that no outcome or step is missing or comes after the last declared step" in page
+    assert verdict.answer != "better" or "no person, outcome or step is missing" in verdict.conditions
+    assert "that no person, outcome or step is missing or comes after the last declared step" in page
 
 
 def test_noise_is_named_where_released_tables_are_too_thin_for_practice(tmp_path: Path) -> None:
