@@ -64,6 +64,8 @@ _STOPS = {
     "bad_reward": "of people with rewards that are no numbers",
     "repeat": "of people with two rows at one step",
 }
+# least share of a state's rows at which dp-one-step advises an action that others judge
+_ADVISED = 0.1
 _NAME = re.compile(r"[^a-z0-9_-]+")
 
 
@@ -686,6 +688,12 @@ class _Log:
             toml += f", same_as = {_table(dict(sorted(same.items())))}"
         return toml, bool(rare or column.missing), seen
 
+    def action_shares(self) -> list[float]:
+        """Shares of the rows that have each action, the largest first."""
+        spelled = self.column("action").cells.drop_nulls().unique()
+        key = self.column("action").cells.drop_nulls().replace_strict(spelled, [_spelling(text) for text in spelled])
+        return (key.value_counts(sort=True)["count"] / max(1, len(key))).to_list()
+
     def source(self, horizon: int, ends: Endings, written: Sequence[Key]) -> list[Key]:
         rows, role, read, notes, last_row = self.rows, self.role, self.read, self.notes, self.answers.last_row
         if last_row not in (None, "ends", "unknown"):
@@ -926,4 +934,10 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         Key("provenance.drafted", today, "the day on which the log was looked at for this card"),
         Key("provenance.from_data", from_data, "take out what an expert has set since"),
     ]
-    return Draft(keys, notes, tuple(read.paths))
+    proposed = Draft(keys, notes, tuple(read.paths))
+    if proposed.agent[0] == "dp-one-step" and len(shares := opened.action_shares()) > 1 and shares[1] < _ADVISED:
+        notes.append(
+            f"all actions but one are rare: {shares[1]:.1%} of the rows at most; dp-one-step advises none that "
+            f"practice takes in less than {_ADVISED:.0%} of a state's rows, however good: declare fewer (same_as)"
+        )
+    return proposed

@@ -16,6 +16,7 @@ import pytest
 
 import reticent
 from flows import verbs
+from pipeline.learners.one_step_learning import CONFIRMED
 from pipeline.ledger.database import Page
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
@@ -684,7 +685,10 @@ def test_a_page_says_that_an_action_must_be_usual_to_be_recommended(tmp_path, mo
         f"{who},{mood},{item},{int(draw.random() < (0.9 if item == 'item7' else 0.1))}" for who, mood, item in rows
     ]
     (tmp_path / "clicks.csv").write_text("\n".join(["person,mood,item,click", *lines]) + "\n")
-    reticent.draft(tmp_path / "clicks.csv", action="item").save(tmp_path)
+    draft = reticent.draft(tmp_path / "clicks.csv", action="item")
+    said = f"advises none that practice takes in less than {CONFIRMED:.0%} of a state's rows"
+    assert any("all actions but one are rare: 5" in note and said in note for note in draft.notes)
+    draft.save(tmp_path)
     monkeypatch.chdir(tmp_path)
     for verb, file in (("register", "card.toml"), ("ingest", "card.toml"), ("run", "recipe.toml")):
         done = invoke("--home", tmp_path / "home", verb, file)
