@@ -239,6 +239,11 @@ class _Log:
             raise CardError(
                 f"draft: --several {answer!r}: write each, or first:COLUMN or last:COLUMN, with a column of the log"
             )
+        if columns[by].ordered < _MOST:
+            raise CardError(
+                f"draft: --several {answer!r}: {by!r} holds no numbers and no dates such as 2026-01-31 13:30; say how "
+                "they are written with --dates, write them so, or name another column"
+            )
         value = f"{{ keep = {quoted(keep)}, by = {quoted(by)} }}"
         entered = pl.Series("entered", columns[by].values.gather(self.rows["at"]))
         rows = self.rows.with_columns(entered).sort("entered", descending=keep == "first", nulls_last=keep == "first")

@@ -448,6 +448,9 @@ def test_rows_of_one_day_ask_which_counts(tmp_path):
     draft = reticent.draft(frame, order="on", several="last:entered")
     values = tomllib.loads(draft.toml)
     assert values["source"]["same_place"] == {"keep": "last", "by": "entered"} and values["domain"]["horizon"] == 2
+    noted = frame.with_columns(entered=pl.lit("2026-03-01 1:30 PM"))
+    with pytest.raises(reticent.CardError, match="'entered' holds no numbers and no dates such as 2026-01-31 13:30"):
+        reticent.draft(noted, order="on", several="last:entered")
 
 
 def test_units_that_differ_ask_what_each_is_worth():
