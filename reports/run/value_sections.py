@@ -349,7 +349,9 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     agent, communication = sim.agents[0], sim.communication
     cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
     seeds = f"{agent.runs} seed{'s' * (agent.runs > 1)}"
-    words = f"regret while learning: {number(agent.regret.mean)} ± {number(agent.regret.std)} over {seeds}"
+    # one run tells no spread
+    spread = f" ± {number(agent.regret.std)}" if agent.runs > 1 else ""
+    words = f"regret while learning: {number(agent.regret.mean)}{spread} over {seeds}"
     asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in promise.asked.items())
     sends = () if communication is None else (f"a user sends {number(communication.bits)} bits",)
     cards = (
@@ -429,7 +431,8 @@ def _more(price: float) -> str:
 
 def regret_section(sim: Simulation) -> Section:
     """Regret while learning: totals; the curves stand first on the page."""
-    rows = [(clean(a.agent), clean(a.trust), *_row(a.regret), number(a.regret.std)) for a in sim.agents]
+    stds = [a.regret.std if a.runs > 1 else None for a in sim.agents]
+    rows = [(clean(a.agent), clean(a.trust), *_row(a.regret), number(s)) for a, s in zip(sim.agents, stds, strict=True)]
     head = "Agent | Trust | Mean | Median | Interval of the mean | Least | Most | Std"
     totals = table(
         head, rows, f"Total regret after {number(sim.episodes)} episodes", "Mean | Median | Least | Most | Std"
