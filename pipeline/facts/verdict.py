@@ -188,7 +188,9 @@ class Verdict(Part):
             # a state that was read after the outcome explains everything, and helps nobody; nor does an action that
             # is named by how it went, as by who lived to complete it
             found += ["each state was recorded before its choice and each action as it was chosen"]
-            found += [f"no {'' if self.left_out is None else 'other '}person, outcome or step is missing"]
+            found += [
+                f"no {'' if self.left_out is None else 'other '}person, outcome or step is missing or there twice"
+            ]
             found += ["what is done for one changes nothing for another"]
         return found
 

@@ -50,7 +50,7 @@ RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
 UNSAID = [
     "each state was recorded before its choice and each action as it was chosen",
-    "no person, outcome or step is missing",
+    "no person, outcome or step is missing or there twice",
 ]
 UNSAID += ["what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
@@ -225,6 +225,17 @@ def test_better_stands_on_it_that_no_outcome_is_missing_where_more_people_came_t
     verdict = judged(tmp_path, card.replace("users_public = 20000", "users_public = 18000"), log)
     assert verdict.left_out is None and not verdict.returning
     assert verdict.conditions == ["the recorded state explains the choices", *UNSAID]
+
+
+def test_better_stands_on_it_that_nobody_is_there_twice(tmp_path: Path) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    # neither script solves more; whom the long one helped is in the log under a second id
+    long, solved = g.random((2, people)) < 0.5
+    again = np.repeat(np.arange(people), np.where(long & solved, 2, 1))[:people]
+    script = np.where(long, "long", "short")[again]
+    log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved[again] * 1.0})
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    assert "or there twice" in " ".join(judged(tmp_path, card, log).conditions)
 
 
 def test_better_stands_on_it_that_nobody_gains_what_another_loses(tmp_path: Path) -> None:
