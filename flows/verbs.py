@@ -571,10 +571,11 @@ def simulate(
 
 def _played(result: Dump) -> list[str]:
 
+    # one run tells no spread
+    stds = [f"± {number(r['std'])}" if r["runs"] > 1 else "" for r in result["rows"]]
     lines = [
-        f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<9} median {number(r['median']):>9}  "
-        f"{r['trust']}"
-        for r in result["rows"]
+        f"{r['agent']:22} regret {number(r['mean']):>9} {std:<11} median {number(r['median']):>9}  {r['trust']}"
+        for r, std in zip(result["rows"], stds, strict=True)
     ]
     head = f"{result['world']}, {result['episodes']:,} episodes; simulation, not private"
     loses = f"run            {result['run']}; its policy loses {number(result['suboptimality'])} an episode"

@@ -141,9 +141,9 @@ class Verdict(Part):
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     unsaid
-        Whether nobody vouches for what no released number shows: that states were recorded before choices, that no
-        outcome or step is missing, as of people beyond the declared number or of steps behind a gap, and that nobody
-        gains what another loses.
+        Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
+        as chosen, that no person, outcome or step is missing, as of people beyond the declared number or behind a gap,
+        and that nobody gains what another loses.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -182,11 +182,15 @@ class Verdict(Part):
         found += ["practice was the same among those who taught"] if self.later else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:
-            found += [f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
+            missing_share = number(100 * float(self.left_out), 2)
+            found += [f"the {missing_share} % of declared people without a usable record are like the others"]
         if self.unsaid:
-            # one that was read after the outcome explains everything, and helps nobody
-            found += ["each state was recorded before its choice"]
-            found += [f"no {'outcome' if self.left_out is None else 'other outcome'} or step is missing"]
+            # a state that was read after the outcome explains everything, and helps nobody; nor does an action that
+            # is named by how it went, as by who lived to complete it
+            found += ["each state was recorded before its choice and each action as it was chosen"]
+            found += [
+                f"no {'' if self.left_out is None else 'other '}person, outcome or step is missing or there twice"
+            ]
             found += ["what is done for one changes nothing for another"]
         return found
 
@@ -302,8 +306,7 @@ def decide(
             f"By the released counts episodes break off ({number(broken_off, 2)} standard errors more than none), or "
             "nothing tells where their last step leads: who leaves is scored up to there, and the policy as if they "
             "stayed. Let an end tell who left (domain.states.ends), or an episode be over with its last row "
-            "(source.last_row, unless next_state or source.gap says otherwise); map next_state where steps are alike "
-            "(domain.dynamics); or declare a shorter domain.horizon."
+            "(source.last_row, unless next_state or source.gap says otherwise); or declare a shorter domain.horizon."
         )
     elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
         answer, why = "withheld", contradiction

@@ -59,7 +59,12 @@ def foresee(
     for seed in seeds:
         of_world, *streams = np.random.SeedSequence((seed,)).spawn(4)
         mdp = draw_surrogate(card, np.random.default_rng(of_world), ball) if declared is None else declared.mdp
-        behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if declared is None else declared.behaviour
+        if declared is None:
+            # practice does nothing vetoed either: the best policy may not
+            behaviour = np.full(mdp.shape, 1 / mdp.shape[2])
+            behaviour[:, : len(task.allowed)] = evenly(task).probabilities
+        else:
+            behaviour = declared.behaviour
         logged = Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
         value_of = logged.value if declared is None else declared.value_of
         if mdp is not world:

@@ -105,7 +105,8 @@ def _bound(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
     rows = bounding.cap_cells(rows, card)
     if (total := bounding.total_steps(card)) is not None:
         k = reward_lattice(card).index(rows["reward"].to_numpy())
-        rows = bounding.cap_rewards(rows.with_columns(pl.Series("k", k)), total)
+        rows = rows.with_columns(pl.Series("k", k), successor(card).alias("next_state"))
+        rows = bounding.cap_rewards(rows, total)
     return rows
 
 
@@ -130,16 +131,21 @@ def _places(card: Card) -> list[pl.Expr]:
     places = [place.cast(pl.Int64).alias("place")]
     if card.reward.kind == "estimate":
         column, nothing = ("reward", card.reward.range[0]) if bounding.total_steps(card) is None else ("k", 0)
-        places.append(pl.when(pl.col("next_state").is_not_null()).then(pl.col(column)).otherwise(nothing).alias(column))
+        places.append(pl.when(successor(card).is_not_null()).then(pl.col(column)).otherwise(nothing).alias(column))
     return places
 
 
 def successor(card: Card) -> pl.Expr:
-    """Successor of each row; that of a terminated row is an end, even if a live state was logged (design §5.2)."""
+    """Successor of each row; that of a terminated row is an end, even if a live state was logged (design §5.2).
+
+    Where tables differ by step, so is that of a last step which names none: nothing comes after it.
+    """
     logged, end = pl.col("next_state"), card.domain.states.default_terminal
     if end is None:
         return logged
     over = pl.col("terminated") & (logged < card.domain.states.first_terminal)
+    if card.domain.dynamics == "per_step":
+        over |= logged.is_null() & (pl.col("step") == card.domain.horizon - 1)
     return pl.when(over).then(pl.lit(end, dtype=pl.Int32)).otherwise(logged)
 
 

@@ -576,6 +576,12 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
     out = repeats.select("row", rule=pl.lit("repeated_row"))
     if card.source.same_place is not None:
         entered = raw.select(order_of(dtypes, "entered").alias("entered")).to_series()
+        # a text that is no date, such as 1:30 PM, does not tell which of several rows came last
+        unread = entered.is_null() & raw.select(text_of("entered", dtypes).str.strip_chars() != "").to_series()
+        unread = unread.fill_null(value=False) & pl.Series(
+            pl.int_range(len(raw), eager=True).is_in(tied["row"].implode())
+        )
+        rows = rows.with_columns(pl.col("unreadable") | unread)
         descending = card.source.same_place.keep == "last"
         tied = tied.with_columns(entered.gather(tied["row"]).alias("entered"))
         tied = tied.sort("entered", "tie", descending=[descending, False], nulls_last=True)

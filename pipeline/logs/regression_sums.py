@@ -70,12 +70,17 @@ def add_tallies(card: Card, lattice: int, reward_steps: tuple[int, int], people:
     return work.tallies(sums)["both"]
 
 
+def _steps_apart(card: Card) -> Card:
+    """The card with tables by step: these sums differ by step, whatever the card declares."""
+    return card.model_copy(update={"domain": card.domain.model_copy(update={"dynamics": "per_step"})})
+
+
 def _columns(card: Card) -> list[pl.Expr]:
     """Expressions of the rows' cells, successors (all ends are one state, unknown comes last) and rewards."""
     live, actions = len(card.domain.live_states), len(card.domain.action_labels)
     step, state = pl.col("step").cast(pl.Int64), pl.col("state").cast(pl.Int64)
     ends = card.domain.states.first_terminal if card.domain.states.ends else live - 1
-    successors = successor(card).cast(pl.Int64).clip(upper_bound=ends).fill_null(ends + 1)
+    successors = successor(_steps_apart(card)).cast(pl.Int64).clip(upper_bound=ends).fill_null(ends + 1)
     columns = [((step * live + state) * actions + pl.col("action")).alias("cell"), successors.alias("successor")]
     return columns + ([pl.col("reward")] if card.reward.table is None else [])
 
@@ -240,7 +245,8 @@ class ObservedRows:
     def _read(self) -> Iterator[pl.DataFrame]:
         """Yield all rows with a known successor, a batch at a time."""
         columns = [*map(pl.col, ("step", "state", "action", "observation", "next_observation"))]
-        columns += [successor(self.card).alias("onto")] + ([] if self.card.reward.table else [pl.col("reward")])
+        columns.append(successor(_steps_apart(self.card)).alias("onto"))
+        columns += [] if self.card.reward.table else [pl.col("reward")]
         seen = reporter(self.resources.progress, self.snapshot.rows)
         for rows in read_parts(self.snapshot.part_files, self.card, columns, BATCH_ROWS):
             seen(len(rows))

@@ -311,7 +311,9 @@ class Claim(Strict):
         value = "" if self.value is None else f"{number(self.value)}"
         if self.than is not None:
             times = f"{value} times " if value else ""
-            apart = self.comparison in ("below", "above", "not above") and self.metric != "needed"
+            # of what is no mean of runs nothing estimates the error
+            means = self.metric == "mean" and self.slope is None
+            apart = means and self.comparison in ("below", "above", "not above")
             sure = f" by {SURE:.0f} standard errors" if apart else ""
             value = f"{times}that of {in_words(self.than)}{sure}"
         elif self.comparison == "about":
@@ -352,7 +354,7 @@ class Claim(Strict):
         over = {"agent": "uniform"} if self.metric == "needed" else self.over
         if over is not None:
             base = self._least(rows, row, over)
-            if base is None:
+            if base is None or base.value == 0:
                 return None
             value, error = value / base.value, error / base.value
         return Point(row, value, error)
@@ -363,7 +365,9 @@ class Claim(Strict):
 
     def _read(self, row: StudyRow) -> tuple[float, float]:
         if self.metric in ("mean", "needed"):
-            return row["mean"], standard_error(row)
+            # the spread of one run is unknown, but for what learns nothing
+            alone = row["runs"] == 1 and row["variant"] != "control"
+            return row["mean"], math.inf if alone else standard_error(row)
         return {"spent": spent, "growth": growth, "end": end_loss}[self.metric](row), 0.0
 
     def judges(self, rows: Rows, extra: Selector) -> bool:
@@ -410,6 +414,8 @@ class Claim(Strict):
         if self.comparison in ("at most", "at least"):
             return p.value <= q.value + slack if self.comparison == "at most" else p.value >= q.value - slack
         sure = SURE * math.hypot(p.error, q.error)
+        if not math.isfinite(sure):
+            return False
         if self.comparison == "not above":
             return p.value - q.value <= sure
         return (q.value - p.value if self.comparison == "below" else p.value - q.value) > max(sure, slack)
@@ -418,7 +424,8 @@ class Claim(Strict):
         def words(one: tuple[bool, Point, float]) -> str:
             _, p, q = one
             against = "" if self.than is None else f" against {self._value_words(q, p.row)}"
-            return f"{self._value_words(p.value, p.row)}{against}"
+            alone = "" if math.isfinite(p.error) or self.than is None else ", of one run, which has no standard error"
+            return f"{self._value_words(p.value, p.row)}{against}{alone}"
 
         if len(judged) <= 4:
             names = _labels([p.row for _, p, _ in judged])

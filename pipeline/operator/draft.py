@@ -58,6 +58,8 @@ _STOPS = {
     "bad_reward": "of people with rewards that are no numbers",
     "repeat": "of people with two rows at one step",
 }
+# least share of a state's rows at which dp-one-step advises an action that others judge
+_ADVISED = 0.1
 _NAME = re.compile(r"[^a-z0-9_-]+")
 
 
@@ -230,6 +232,11 @@ class _Log:
         if keep not in ("first", "last") or by not in columns:
             raise CardError(
                 f"draft: --several {answer!r}: write each, or first:COLUMN or last:COLUMN, with a column of the log"
+            )
+        if columns[by].ordered < _MOST:
+            raise CardError(
+                f"draft: --several {answer!r}: {by!r} holds no numbers and no dates such as 2026-01-31 13:30; say how "
+                "they are written with --dates, write them so, or name another column"
             )
         value = f"{{ keep = {quoted(keep)}, by = {quoted(by)} }}"
         entered = pl.Series("entered", columns[by].values.gather(self.rows["at"]))
@@ -680,6 +687,12 @@ class _Log:
             toml += f", same_as = {_table(dict(sorted(same.items())))}"
         return toml, bool(rare or column.missing), seen
 
+    def action_shares(self) -> list[float]:
+        """Shares of the rows that have each action, the largest first."""
+        spelled = self.column("action").cells.drop_nulls().unique()
+        key = self.column("action").cells.drop_nulls().replace_strict(spelled, [_spelling(text) for text in spelled])
+        return (key.value_counts(sort=True)["count"] / max(1, len(key))).to_list()
+
     def source(self, horizon: int, ends: Endings, written: Sequence[Key]) -> list[Key]:
         rows, role, read, notes, last_row = self.rows, self.role, self.read, self.notes, self.answers.last_row
         if last_row not in (None, "ends", "unknown"):
@@ -687,7 +700,8 @@ class _Log:
         columns = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
         keys = [Key("source.files", listed(patterns(read.paths)), "below this card's folder"), *written]
         same_place = any(entry.key == "source.same_place" for entry in written)
-        if horizon == 1 and "order" not in role and "episode" not in role and rows["episode"].is_unique().all():
+        several = not rows["user"].is_unique().all()
+        if several and horizon == 1 and not role.keys() & {"order", "episode"} and rows["episode"].is_unique().all():
             # each row is an episode: there is nothing to order
             del columns["episode_id"]
         elif "order" in role:
@@ -722,6 +736,11 @@ class _Log:
             leads = last_row or ("ends" if ends.paid_last or ends.repeated else "unknown")
             why = "'ends' where an episode is over with its last row; or 'unknown'"
             keys.append(Key("source.last_row", quoted(leads), why, seen))
+            if leads == "ends":
+                notes.append(
+                    "what comes after an episode's last row counts 0, so that an early end saves costs: where the "
+                    "reward is one, let the last row hold what a bad end costs"
+                )
             if last_row is None:
                 notes.append(
                     f"{seen}. last_row = 'unknown' counts their last rows in no table, 'ends' takes them for the end: "
@@ -914,4 +933,10 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         Key("provenance.drafted", today, "the day on which the log was looked at for this card"),
         Key("provenance.from_data", from_data, "take out what an expert has set since"),
     ]
-    return Draft(keys, notes, tuple(read.paths))
+    proposed = Draft(keys, notes, tuple(read.paths))
+    if proposed.agent[0] == "dp-one-step" and len(shares := opened.action_shares()) > 1 and shares[1] < _ADVISED:
+        notes.append(
+            f"all actions but one are rare: {shares[1]:.1%} of the rows at most; dp-one-step advises none that "
+            f"practice takes in less than {_ADVISED:.0%} of a state's rows, however good: declare fewer (same_as)"
+        )
+    return proposed

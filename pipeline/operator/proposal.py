@@ -60,14 +60,19 @@ class Draft:
         return "\n".join(lines) + "\n"
 
     @property
+    def agent(self) -> tuple[str, str]:
+        """Agent of the recipe, and why it is that one."""
+        if self._drowns():
+            return "dp-one-step", "for this many states and actions noise would drown counts of successors"
+        if any((entry.key, entry.value) == ("domain.horizon", "1") for entry in self.keys):
+            return "dp-one-step", "of one step; no interval of dp-apvi was ever measured there"
+        return "dp-apvi", "pessimistic planning on private counts"
+
+    @property
     def recipe(self) -> str:
         """Text of a recipe for the card, which holds people out if there are enough for an evaluation."""
         values = {entry.key: entry.value for entry in self.keys}
-        agent, why = "dp-apvi", "pessimistic planning on private counts"
-        if values["domain.horizon"] == "1":
-            agent, why = "dp-one-step", "of one step; no interval of dp-apvi was ever measured there"
-        if self._drowns():
-            agent, why = "dp-one-step", "for this many states and actions noise would drown counts of successors"
+        agent, why = self.agent
         share = share_that_judges(int(values["unit.users_public"]), agent, _RHO)
         least = people_needed(None, agent, _RHO)
         judges = ["", f"# no [evaluate]: at this rho it takes {least:,} people to hold some out"]

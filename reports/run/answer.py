@@ -237,7 +237,8 @@ def _needed(verdict: Verdict) -> str:
         return ""
     people = [] if needed.people is None else [f"about {number(needed.people)} people"]
     budget = [] if needed.rho is None else [f"ρ = {number(needed.rho)}"]
-    return f": {' or '.join(people + budget)} would be needed"
+    # the estimate may be chance alone, as where nothing makes a difference
+    return f": {' or '.join(people + budget)} would show one as large as the estimate"
 
 
 def shell_line(verdict: Verdict, epsilon: float | None, *, binned: bool) -> str:
@@ -330,7 +331,9 @@ def _summed(data: DeclaredTables) -> str:
     over = f"{'of' if one else 'summed over'} {first} of an episode"
     if data.reward_paid == "last":
         over = f"of an episode's last step alone, if it lies within {first}"
-    return over + (f" ({', '.join(counted)})" if counted else "")
+    # an early end saves what the steps after it would cost, or loses what they would pay
+    ended = ", 0 after its end" if data.ends and not one and data.reward_paid != "last" else ""
+    return over + (f" ({', '.join(counted)})" if counted else "") + ended
 
 
 def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
@@ -546,9 +549,10 @@ _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_ch
 _CONDITION = {
     "seen": "A check shows that something outside of the recorded state drives decisions, and may drive outcomes.",
     "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
-    "from the recorded state alone, that the same comes of a choice on all days, that no outcome or step is missing or "
-    "comes after the last declared step, that nobody has two ids, or more episodes than count, and that what "
-    "is done for one person changes nothing for another; no log can prove it.",
+    "from the recorded state alone, that each action is recorded as it was chosen, that the same comes of a choice on "
+    "all days, that no person, outcome or step is missing or comes after the last declared step, that nobody has two "
+    "ids, or more episodes than count, and that what is done for one person changes nothing for another; no log can "
+    "prove it.",
     "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
     "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
@@ -561,7 +565,10 @@ _UNSAID = (
     "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, or "
     "whether slots, prizes or attention that one person gets are taken from another."
 )
-_LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
+_LEFT_OUT = (
+    "No record of some people was used: they have not come yet, or their rows have no outcome, or a gap. Nothing tells "
+    "how they fared, or will fare."
+)
 _RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
 _BEYOND_CAP = (
     "Of whoever came more often one episode counts, drawn by a hash: it misleads where outcomes decide who comes "
@@ -670,10 +677,10 @@ _BENT = (
 )
 # questions to those who know practice, by the verdict's condition
 _ASK = {
-    "choices": "Ask those who decide today: does anything that the table lacks drive their choices?",
-    "outcomes": "Ask those who know: do the actions have effects later that the table does not hold?",
-    "choices and outcomes": "Ask those who decide today: does anything that the table lacks drive their choices, or "
-    "come of them later?",
+    "choices": "Ask those who decide today: does anything that the recorded state lacks drive their choices?",
+    "outcomes": "Ask those who know: do the actions have effects later that the recorded state does not hold?",
+    "choices and outcomes": "Ask those who decide today: does anything that the recorded state lacks drive their "
+    "choices, or come of them later?",
 }
 
 
@@ -688,7 +695,7 @@ def _asked(verdict: Verdict) -> list[str]:
     if verdict.unsaid or verdict.left_out is not None:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
     if verdict.unsaid:
-        asked += ["Was each state noted before its choice?"]
+        asked += ["Was each state noted before its choice, and each action as chosen, however it went?"]
         asked += ["Has anybody two ids? Does what one person gets take anything from another?"]
     return asked
 
@@ -727,9 +734,10 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return keep, "This policy does harm by the test above: do not promote it."
         case "not_told_apart" if needed is not None and needed.people is not None:
             more = f"Run again with about {number(needed.people)} people instead of {number(data.users_public)}"
-            return "Get more people", f"{more}{_or_budget(report, needed.rho)}.", until
+            return "Get more people", f"{more}{_or_budget(report, needed.rho)}, {_IF_SO}.", until
         case "not_told_apart" if needed is not None:
-            return "Spend more budget", f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until
+            more = _or_budget(report, needed.rho).replace(", or", "")
+            return "Spend more budget", f"Run again{more}, {_IF_SO}.", until
         case "not_told_apart":
             return keep, "No number of people and no budget can be named at which a measured interval would settle it."
         case "nothing_changes":
@@ -752,6 +760,9 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             command = f"Write [evaluate] people = {share:g} into the recipe, and ask reticent plan, which is free, "
             command += "whether a verdict can come of it. If so, run again; it is charged again."
             return "Hold people out", command, until
+
+
+_IF_SO = "if a difference as large as the estimate would matter"
 
 
 def _or_budget(report: Report, rho: float | None) -> str:

@@ -136,7 +136,10 @@ def mechanisms_section(report: Report) -> Section:
     rows = [row(group) for group in groups]
     head = "Table | Mechanism | Shape | Sensitivity | Scale | Variance | Unit | ρ"
     words = (
-        "Everything on this page is computed from these releases and from declared constants; nothing else was read.",
+        "Everything on this page is computed from these releases and from declared constants; nothing else was read."
+        if report.simulation is None
+        else "The policy is computed from these releases and from declared constants alone. What it loses, and what "
+        "plays beside it, is computed in the known world.",
     )
     if gate:
         words += (

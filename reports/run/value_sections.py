@@ -215,8 +215,9 @@ def evaluation_section(report: Report) -> Section | None:
         f"This is {looks} on this data, so each interval is one at {percent(e.level)}: more evaluations mean "
         "more chances to be wrong.",
         "It assumes that the recorded state, as it stood before each decision, holds everything that drives both "
-        "decisions and outcomes, that no outcome or step is missing or comes after the last declared step, and that "
-        "people are independent: nobody has two ids, and what is done for one changes nothing for another"
+        "decisions and outcomes, that each action is recorded as it was chosen, that no person, outcome or step is "
+        "missing or comes after the last declared step, and that people are independent: nobody has two ids, and what "
+        "is done for one changes nothing for another"
         + ("" if e.misfit is None else ", and that values are linear in the declared features")
         + f".{_hidden(verdict_of(report))}",
     )
@@ -348,7 +349,9 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     agent, communication = sim.agents[0], sim.communication
     cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
     seeds = f"{agent.runs} seed{'s' * (agent.runs > 1)}"
-    words = f"regret while learning: {number(agent.regret.mean)} ± {number(agent.regret.std)} over {seeds}"
+    # one run tells no spread
+    spread = f" ± {number(agent.regret.std)}" if agent.runs > 1 else ""
+    words = f"regret while learning: {number(agent.regret.mean)}{spread} over {seeds}"
     asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in promise.asked.items())
     sends = () if communication is None else (f"a user sends {number(communication.bits)} bits",)
     cards = (
@@ -428,7 +431,8 @@ def _more(price: float) -> str:
 
 def regret_section(sim: Simulation) -> Section:
     """Regret while learning: totals; the curves stand first on the page."""
-    rows = [(clean(a.agent), clean(a.trust), *_row(a.regret), number(a.regret.std)) for a in sim.agents]
+    stds = [a.regret.std if a.runs > 1 else None for a in sim.agents]
+    rows = [(clean(a.agent), clean(a.trust), *_row(a.regret), number(s)) for a, s in zip(sim.agents, stds, strict=True)]
     head = "Agent | Trust | Mean | Median | Interval of the mean | Least | Most | Std"
     totals = table(
         head, rows, f"Total regret after {number(sim.episodes)} episodes", "Mean | Median | Least | Most | Std"

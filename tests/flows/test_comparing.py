@@ -279,3 +279,48 @@ def test_the_world_of_icu_sepsis_is_found_on_the_shelf_that_is_asked(tmp_path):
 )
 def test_to_have_learnt_is_to_stay_learnt(points, first):
     assert needed(points, 1.0) == first
+
+
+SURE = """
+[study]
+name = "tiny"
+words = ["one user is one episode"]
+[[cells]]
+worlds = [{{ name = "riverswim_homogeneous", states = 3 }}]
+episodes = [{episodes}]
+agents = [{agents}]
+epsilon = [2.0, 4.0]
+delta = 1e-6
+runs = {runs}
+[[claims]]
+words = "a claim"
+{claim}
+"""
+
+
+@pytest.mark.parametrize("epsilons", [(2.0, 4.0), (4.0, 2.0)])
+@pytest.mark.parametrize("comparison", ["below", "not above"])
+def test_of_one_run_nothing_is_said_to_be_larger_or_not(tmp_path: Path, epsilons, comparison) -> None:
+    of, than = (f'{{ agent = "dp-ucbvi-jdp", epsilon = {e} }}' for e in epsilons)
+    claim = f'of = {of}\nthan = {than}\ncomparison = "{comparison}"'
+    agents = '{ name = "ucbvi", rewards = "learnt" }, { name = "dp-ucbvi-jdp", rewards = "learnt" }'
+    (tmp_path / "tiny.toml").write_text(SURE.format(episodes=300, agents=agents, runs=1, claim=claim))
+    [judged] = compared(tmp_path)["claims"]
+    assert not judged["holds"] and "of one run, which has no standard error" in judged["regime"]
+
+
+def test_a_claim_over_what_loses_nothing_has_nothing_to_judge(tmp_path: Path) -> None:
+    options = 'rewards = "learnt", behaviour = "uniform" }'
+    agents = f'{{ name = "apvi", {options}, {{ name = "dp-apvi", {options}'
+    claim = 'of = { agent = "dp-apvi" }\nover = { agent = "plain" }\ncomparison = "at most"\nvalue = 10'
+    (tmp_path / "tiny.toml").write_text(SURE.format(episodes=1_000_000, agents=agents, runs=2, claim=claim))
+    [judged] = compared(tmp_path)["claims"]
+    assert not judged["holds"] and "no row to judge" in judged["regime"]
+
+
+def test_no_standard_errors_are_claimed_of_what_has_none(tmp_path: Path) -> None:
+    claim = 'metric = "end"\nof = { agent = "dp-ucbvi-jdp" }\nthan = { agent = "plain" }\ncomparison = "above"'
+    agents = '{ name = "ucbvi", rewards = "learnt" }, { name = "dp-ucbvi-jdp", rewards = "learnt" }'
+    (tmp_path / "tiny.toml").write_text(SURE.format(episodes=300, agents=agents, runs=2, claim=claim))
+    [judged] = compared(tmp_path)["claims"]
+    assert "standard errors" not in judged["rule"]

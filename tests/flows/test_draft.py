@@ -16,6 +16,7 @@ import pytest
 
 import reticent
 from flows import verbs
+from pipeline.learners.one_step_learning import CONFIRMED
 from pipeline.ledger.database import Page
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
@@ -447,6 +448,9 @@ def test_rows_of_one_day_ask_which_counts(tmp_path):
     draft = reticent.draft(frame, order="on", several="last:entered")
     values = tomllib.loads(draft.toml)
     assert values["source"]["same_place"] == {"keep": "last", "by": "entered"} and values["domain"]["horizon"] == 2
+    noted = frame.with_columns(entered=pl.lit("2026-03-01 1:30 PM"))
+    with pytest.raises(reticent.CardError, match="'entered' holds no numbers and no dates such as 2026-01-31 13:30"):
+        reticent.draft(noted, order="on", several="last:entered")
 
 
 def test_units_that_differ_ask_what_each_is_worth():
@@ -684,7 +688,10 @@ def test_a_page_says_that_an_action_must_be_usual_to_be_recommended(tmp_path, mo
         f"{who},{mood},{item},{int(draw.random() < (0.9 if item == 'item7' else 0.1))}" for who, mood, item in rows
     ]
     (tmp_path / "clicks.csv").write_text("\n".join(["person,mood,item,click", *lines]) + "\n")
-    reticent.draft(tmp_path / "clicks.csv", action="item").save(tmp_path)
+    draft = reticent.draft(tmp_path / "clicks.csv", action="item")
+    said = f"advises none that practice takes in less than {CONFIRMED:.0%} of a state's rows"
+    assert any("all actions but one are rare: 5" in note and said in note for note in draft.notes)
+    draft.save(tmp_path)
     monkeypatch.chdir(tmp_path)
     for verb, file in (("register", "card.toml"), ("ingest", "card.toml"), ("run", "recipe.toml")):
         done = invoke("--home", tmp_path / "home", verb, file)
@@ -807,7 +814,11 @@ def test_one_step_a_person_of_many_contexts_takes_the_agent_whose_sums_do_not_dr
     ]
     draft = reticent.draft(pl.DataFrame(rows))
     source = tomllib.loads(draft.toml)["source"]
-    assert source["columns"] == {"user_id": "learner", "reward": "passed"} and "order_by" not in source
+    # a person is one episode, and nobody comes again
+    assert source["columns"] == {"user_id": "learner", "episode_id": "learner", "reward": "passed"}
+    assert "order_by" not in source
+    again = reticent.draft(pl.DataFrame([*rows, rows[0] | {"passed": 1}])).toml
+    assert "episode_id" not in tomllib.loads(again)["source"]["columns"]
     assert tomllib.loads(draft.recipe)["recipe"]["agent"] == "dp-one-step"
 
 
@@ -933,3 +944,11 @@ def test_a_frame_is_inspected_for_what_its_deciders_saw(tmp_path):
     assert not store.inspect(card)["hidden_state"]["checked"]
     warned = {w["code"]: w for w in store.inspect(card, frame)["warnings"]}
     assert "frail" in str(warned["hidden_column"])
+
+
+def test_an_early_end_is_said_to_save_what_later_steps_would_cost():
+    frame = visits(600, cost=lambda i, h: -1 - (i + h) % 3)
+    left = frame.filter(pl.int_range(pl.len()) % 10 != 1)
+    notes = reticent.draft(left, order="on", reward="cost", last_row="ends").notes
+    assert any("counts 0, so that an early end saves costs" in note for note in notes)
+    assert not any("early end" in n for n in reticent.draft(left, order="on", reward="cost", last_row="unknown").notes)

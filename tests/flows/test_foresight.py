@@ -308,3 +308,9 @@ def test_a_plan_values_what_practice_never_does_as_the_run_does(tmp_path, few, m
     assert plan["optimum"] == pytest.approx(truth["v_star"])
     assert plan["reference"]["suboptimality"] == pytest.approx(truth["v_star"] - truth["v_uniform"])
     assert plan["suboptimality"]["mean"] == pytest.approx(truth["suboptimality"], abs=0.05)
+
+
+def test_practice_does_nothing_vetoed_in_a_made_up_world_so_that_no_policy_beats_the_best(tmp_path):
+    # a ship is chosen from each pair, and nothing on a planet
+    quality = foresee_job("two_step_adults", home_at(tmp_path / "home"))
+    assert quality["suboptimality"]["low"] >= 0 and quality["share"] <= 1

@@ -49,7 +49,10 @@ ledger = "ledger.db"
 """
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
-UNSAID = ["each state was recorded before its choice", "no outcome or step is missing"]
+UNSAID = [
+    "each state was recorded before its choice and each action as it was chosen",
+    "no person, outcome or step is missing or there twice",
+]
 UNSAID += ["what is done for one changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 
@@ -231,6 +234,17 @@ def test_better_stands_on_it_that_no_outcome_is_missing_where_more_people_came_t
     assert verdict.conditions == ["the recorded state explains the choices", *UNSAID]
 
 
+def test_better_stands_on_it_that_nobody_is_there_twice(tmp_path: Path) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    # neither script solves more; whom the long one helped is in the log under a second id
+    long, solved = g.random((2, people)) < 0.5
+    again = np.repeat(np.arange(people), np.where(long & solved, 2, 1))[:people]
+    script = np.where(long, "long", "short")[again]
+    log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved[again] * 1.0})
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    assert "or there twice" in " ".join(judged(tmp_path, card, log).conditions)
+
+
 def test_better_stands_on_it_that_nobody_gains_what_another_loses(tmp_path: Path) -> None:
     g, people = np.random.default_rng(1), 20_000
     # a long call makes the other callers of its hour wait: whoever has one is served, at the cost of those who have not
@@ -252,7 +266,24 @@ def test_better_stands_on_it_that_states_were_recorded_before_choices(tmp_path: 
     card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
     verdict = judged(tmp_path, card, log)
     assert verdict.answer == "better"
-    assert "each state was recorded before its choice" in verdict.conditions
+    assert UNSAID[0] in verdict.conditions
+
+
+@pytest.mark.parametrize("practice", ["", 'practice = "recorded"\n'])
+def test_better_stands_on_it_that_actions_are_recorded_as_they_were_chosen(tmp_path: Path, practice: str) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    # a coin chooses, and neither script solves more; a long call that ends early is noted as a short one
+    solved = g.random(people) < 0.7
+    long = (g.random(people) < 0.5) & (solved | (g.random(people) < 0.5))
+    script = np.where(long, "long", "short")
+    log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved * 1.0})
+    card = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
+    verdict = judged(tmp_path, card.replace("horizon = 1\n", f"horizon = 1\n{practice}"), log)
+    if practice:
+        assert verdict.confounding is not None
+        assert "that each action is recorded as it was chosen" in verdict.confounding.why
+    else:
+        assert "each action as it was chosen" in verdict.conditions[1]
 
 
 def test_a_word_on_practice_promotes_nothing_while_a_run_is_in_use(tmp_path: Path) -> None:
@@ -284,3 +315,40 @@ def test_a_word_on_practice_promotes_nothing_while_a_run_is_in_use(tmp_path: Pat
     assert second["verdict"]["answer"] == "better" and second["verdict"]["confounding"]["status"] == "declared"
     assert not second["promotion"]["promoted"] and second["promotion"]["now"] == first["run"]
     assert any("one rule made all of them" in held for held in second["promotion"]["held"])
+
+
+def test_whoever_has_not_come_yet_is_not_called_left_out(tmp_path: Path) -> None:
+    """An early date of a calendar: half of the declared people are still to come."""
+    g, people = np.random.default_rng(1), 20_000
+    long = g.random(people) < 0.5
+    solved, script = g.random(people) < np.where(long, 0.6, 0.4), np.where(long, "long", "short")
+    log = pl.DataFrame({"caller": range(people), "call": "first", "script": script, "solved": solved * 1.0})
+    log.write_parquet(tmp_path / "log.parquet")
+    (tmp_path / "card.toml").write_text(CALLS.replace("users_public = 20000", "users_public = 40000"))
+    text = RECIPE.format(name="calls", agent="dp-one-step", privacy="[privacy]\nrho = 1.0")
+    (tmp_path / "calls.toml").write_text(text + HELD + '[schedule]\nrelease = "monthly"\n')
+    home = tmp_path / "home"
+    answer(home, "register", tmp_path / "card.toml")
+    night = answer(home, "nightly", tmp_path / "calls.toml", "--night", "2026-09-01")
+    assert night["verdict"]["answer"] == "better" and 0.4 < night["verdict"]["left_out"] < 0.6
+    page = (home / "runs" / night["run"] / "report.md").read_text()
+    assert "% of declared people without a usable record are like the others" in page.splitlines()[0]
+    assert "they have not come yet" in page and "people left out" not in page
+
+
+def test_nobody_is_said_to_be_needed_where_the_outcome_is_always_the_same(tmp_path: Path) -> None:
+    (tmp_path / "card.toml").write_text(PLAIN)
+    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, (*r[:5], 2, r[6]))) for r in rows(PEOPLE))]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    home = tmp_path / "home"
+    answer(home, "ingest", tmp_path / "card.toml")
+    # chance makes an estimate, and one in a few is large enough for a forecast
+    for k in range(12):
+        run = answer(home, "run", recipe(tmp_path, "same", 0.2 + 0.01 * k))
+        if run["verdict"]["needed"] is not None:
+            break
+    else:
+        raise AssertionError("no estimate was large enough")
+    page = (home / "runs" / run["run"] / "report.md").read_text()
+    assert "would show one as large as the estimate" in page.splitlines()[0] and "would be needed" not in page
+    assert "if a difference as large as the estimate would matter" in page

@@ -54,6 +54,32 @@ columns = { user_id = "id", reward = "well" }
 rho = 4.0
 ledger = "ledger.db"
 """
+# steps are alike, and no column names the next state
+ALIKE = """
+schema_version = 2
+name = "alike"
+[unit]
+user = "u"
+users_public = 20000
+[domain]
+horizon = 2
+dynamics = "stationary"
+states = {{ {state}ends = ["end"] }}
+actions = {{ column = "a", labels = 2 }}
+{observed}
+[reward]
+range = [0.0, 1.0]
+[features]
+kind = "{features}"
+[source]
+files = ["log.parquet"]
+columns = {{ user_id = "u", episode_id = "u", step = "t", reward = "y" }}
+[tolerance]
+[budget]
+rho = 4.0
+ledger = "ledger.db"
+"""
+SEEN = '[domain.observation]\ncolumns = ["x"]\nscale = [1.0]\nradius = 1.0\n'
 PEOPLE, STEPS = 3000, 5
 HELD = "[evaluate]\npeople = 0.3\n"
 AGENTS = {
@@ -146,3 +172,29 @@ def test_better_rests_on_features_where_outcomes_bend_unseen(tmp_path):
     # nothing is better: the check of what features leave out is silent here
     assert verdict.answer == "better" and not verdict.holds
     assert verdict.conditions == ["the declared features describe the values"]
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_last_step_counts_where_steps_are_alike_and_no_column_names_the_next_state(
+    tmp_path: Path, observed: bool
+) -> None:
+    g, people = np.random.default_rng(1), 20_000
+    log = []
+    for t in range(2):
+        x, a = g.choice([-1.0, 1.0], people), g.integers(0, 2, people)
+        paid = g.random(people) < 0.5 + 0.25 * x * (2 * a - 1)
+        state = np.where(x < 0, "low", "high")
+        log.append(pl.DataFrame({"u": range(people), "t": t, "x": x, "s": state, "a": a, "y": paid * 1.0}))
+    pl.concat(log).write_parquet(tmp_path / "log.parquet")
+    state, features = ("", "affine") if observed else ('column = "s", labels = ["low", "high"], ', "one_hot")
+    seen = SEEN if observed else ""
+    (tmp_path / "card.toml").write_text(ALIKE.format(state=state, features=features, observed=seen))
+    text = '[recipe]\nname = "alike"\ncard = "card.toml"\nagent = "dp-vapvi"\n[privacy]\nrho = 1.0\n'
+    (tmp_path / "alike.toml").write_text(text + "[evaluate]\npeople = 0.5\n")
+    store = Store(tmp_path / "home")
+    store.register(tmp_path / "card.toml")
+    store.ingest(tmp_path / "card.toml")
+    verdict = run(tmp_path / "alike.toml", store=store).verdict
+    # each of two steps gains a quarter
+    assert verdict is not None and verdict.answer == "better", verdict
+    assert verdict.improvement is not None and verdict.improvement.lower > 0.35

@@ -108,6 +108,9 @@ def test_of_one_seed_no_agent_is_clearly_better_or_worse(recipe, tmp_path):
     recipe.write_text(RECIPE.replace('"uniform"', '"ucbvi"').replace("10000\nruns = 2", "100\nruns = 1"))
     text = Path(played(recipe, tmp_path / "home")["report"]).with_name("report.md").read_text(encoding="utf-8")
     assert "clearly" not in text and "One seed tells what its policy loses" in text and "over 1 seed" in text
+    assert "±" not in text and "±" not in invoke("--home", tmp_path / "home", "simulate", recipe).output
+    # regret is of the known world, and what plays beside it has no release
+    assert "nothing else was read" not in text and "is computed in the known world" in text
 
 
 def test_one_step_whose_rewards_are_known_is_refused_as_a_recipe(recipe, tmp_path):

@@ -42,6 +42,9 @@ def by_hand(rows: pl.DataFrame, card: Card) -> dict[str, np.ndarray]:
         text = f"{r['user_id']}|{r['episode_id']}".encode()
         return hashlib.blake2b(text, key=card.name.encode(), digest_size=8).digest(), r["episode_id"], r["step"]
 
+    # nothing comes after a last step whose tables are its own
+    last = d.horizon - 1 if d.dynamics == "per_step" else None
+    records = [r | ({"next_state": end} if r["next_state"] is None and r["step"] == last else {}) for r in records]
     known = [r for r in records if r["next_state"] is not None]
     if d.cell_cap is not None:
         seen: Counter[Any] = Counter()

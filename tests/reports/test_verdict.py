@@ -37,7 +37,8 @@ WHOM, COST = "For whom it changes", "What it costs in privacy"
 NOISE = 12.884098726725126 * math.sqrt(8)
 # conditions of every difference that no operator's word covers
 APART = "what is done for one changes nothing for another"
-BEFORE = "each state was recorded before its choice"
+WHOLE = "no person, outcome or step is missing or there twice"
+BEFORE = "each state was recorded before its choice and each action as it was chosen"
 
 
 @pytest.mark.parametrize("kind", ["real", "synthetic"])
@@ -130,11 +131,11 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only() -> Non
             # the interval is as sure as before: the condition stands beside it
             assert verdict.answer == answer and verdict.improvement is not None
             assert verdict.improvement.status == "evaluated" and verdict.conditional and not verdict.holds
-            told, conditions = answer_of(verdict), f"{BEFORE}, no outcome or step is missing and {APART} (95 %)"
+            told, conditions = answer_of(verdict), f"{BEFORE}, {WHOLE} and {APART} (95 %)"
             assert f"if the recorded state explains the choices, {conditions}" in told
             assert "than current practice" not in told
         for found in (evaluation(**ends), evaluation(**ends, past=-2.1 * sign)):
-            assert decided(found, data).conditions == [BEFORE, "no outcome or step is missing", APART]
+            assert decided(found, data).conditions == [BEFORE, WHOLE, APART]
         assert answer_of(decided(evaluation(**ends), data, recorded=True)).startswith(
             f"{answer} than current practice by "
         )
@@ -150,7 +151,7 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert "by 0.051 to 0.070 if the recorded state explains the outcomes (95 %)" in answer_of(several)
     assert several.conditional and not several.holds and several.above_zero
     # of 30 000 who were to judge
-    lost = "of people left out are like the others (95 %)"
+    lost = "of declared people without a usable record are like the others (95 %)"
     for people, words in ((29_500, None), (29_400, f"if the 2 % {lost}"), (24_000, f"if the 20 % {lost}")):
         verdict = decided(evaluation(people=people), data, recorded=True)
         assert verdict.holds == (words is None) and (words or "than current practice") in answer_of(verdict)
@@ -165,8 +166,8 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert "if practice often comes where the policy leads (" in answer_of(alike) and not alike.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
     words = (
-        f"outcomes, the 20 % of people left out are like the others, {BEFORE}, no other outcome or step is missing "
-        f"and {APART} ("
+        f"outcomes, the 20 % of declared people without a usable record are like the others, {BEFORE}, no other "
+        f"person, outcome or step is missing or there twice and {APART} ("
     )
     assert words in answer_of(both)
 
@@ -174,7 +175,7 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
 def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_people() -> None:
     report, verdict = judged("conditional"), judged("conditional").verdict
     assert verdict is not None
-    open_ = ["the recorded state explains the choices", BEFORE, "no outcome or step is missing", APART]
+    open_ = ["the recorded state explains the choices", BEFORE, WHOLE, APART]
     assert verdict.conditions == open_
     assert "Does what one person gets take anything from another?" in card(report, "What next")[1]
     assert " Rows without an outcome" in card(report, "How sure")[1]
@@ -434,7 +435,7 @@ def test_too_few_people_are_told_how_many_would_do() -> None:
 def test_the_first_screen_says_what_is_counted() -> None:
     data = judged("better").dataset
     counted = "a step, cut to this range and rounded down to steps of 1, summed over the first 20 steps of an episode "
-    counted += "(cut to 1 in all)"
+    counted += "(cut to 1 in all), 0 after its end"
     survived = {"survived": 1.0, "died": 0.0}
     for changed, words in (
         ({}, f"Score (more is better): rewards of 0 to 1 {counted}."),
@@ -463,7 +464,7 @@ def test_the_first_screen_says_what_is_counted() -> None:
         ("better", ("Promote it", "reticent promote demo-1a2b3c --card CARD.")),
         ("conditional", ("Ask, then decide", "in a trial.")),
         ("worse", ("Keep current practice", "do not promote it.")),
-        ("not_told_apart", ("Get more people", "people instead of 100,000.")),
+        ("not_told_apart", ("Get more people", "people instead of 100,000")),
         ("nothing_changes", ("Keep current practice", "may let the policy say more, where practice varies.")),
         ("withheld", ("Keep current practice", "Do not use the estimate.")),
         ("not_evaluated", ("Hold people out", "ask reticent plan, which is free")),
@@ -600,10 +601,7 @@ def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_a
     assert answer == "Ask, then decide" and words.startswith("Do outcomes follow the numbers in ways")
     assert "twelve directions" in card(shown, "How sure")[1]
     both = decided(evaluation(misfit=0.3), report.dataset, course=True, pays_at_the_end=True)
-    assert (
-        f"outcomes, the declared features describe the values, {BEFORE}, no outcome or step is missing and {APART} ("
-        in answer_of(both)
-    )
+    assert f"outcomes, the declared features describe the values, {BEFORE}, {WHOLE} and {APART} (" in answer_of(both)
 
 
 def beside(answer: str | None, baselines: dict[str, Any], **changes: Any) -> Any:

@@ -120,7 +120,7 @@ def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset:
     ----------
     answer
         One of :data:`CHANGES`, or ``conditional``: better, if the recorded state explains the choices and
-        no outcome or step is missing.  The others have the operator's word on practice.
+        no person, outcome or step is missing.  The others have the operator's word on practice.
     kind, markov, dataset
         Of the card.
     """
