@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -54,7 +55,8 @@ def main(audits: int = 20, draws: int = 20_000, only: str = "") -> None:
         line(name, "(as shipped)", right(), Quick(), audits, draws)
         for what, twin in twins.items():
             if what in (*HALVED, *OTHERS):
-                line(name, what, twin.make(), quick(twin.noise()), audits, draws)
+                # drawn in large batches too: a source that is broken is broken there, and whole releases take hours
+                line(name, what, replace(twin.make(), whole=None), quick(twin.noise()), audits, draws)
     for name, (right, _) in chosen.items():
         line(name, "(as shipped)", right(), Quick(), 1, 5 * draws)
 

@@ -6,12 +6,14 @@ import gc
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from flows.config.home import Home
 from flows.config.setting import setting
@@ -43,6 +45,18 @@ def child(work: Callable[[], object], code: Callable[[BaseException], int] = lam
             print(f"{type(e).__name__}: {e}", file=sys.stderr, flush=True)
             os._exit(code(e))
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def foresee(modules: Iterable[str]) -> None:
+    """Have here what every process that is forked would have to make: modules that are imported late, and models."""
+    for name in modules:
+        with suppress(ImportError):
+            import_module(name)
+    models = BaseModel.__subclasses__()
+    for model in models:
+        models += model.__subclasses__()
+        model.model_rebuild(raise_errors=False)
+    gc.freeze()
 
 
 def witness_draws(witness: Path, line: str, laplace: str = "") -> None:
@@ -81,10 +95,7 @@ class World:
             server.psql("create database now")
         shutil.copytree(self.template, self.now)
         assert child(self._prepare) == 0
-        for name in (folder / "modules").read_text().split():
-            # what is imported late is imported here, and found by every process that is forked
-            with suppress(ImportError):
-                import_module(name)
+        foresee((folder / "modules").read_text().split())
         found = setting(str(self.folder / "spare" / "people" / "private.toml"), Home(self.folder / "spare" / "home"))
         releases = [read_release(p) for p in (found.home.store / "shop" / "releases").iterdir()]
         pure, release = sorted(releases, key=lambda r: r.mechanisms[0].variance is not None)
@@ -93,7 +104,6 @@ class World:
         # looked up once, and found again by every process that is forked from here
         maker()
         syntax_digest(PLANNER)
-        gc.freeze()
         self.keep("registered")
 
     def _prepare(self) -> None:

@@ -26,7 +26,7 @@ from pipeline.privacy.continual import squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
 from pipeline.transaction.transaction import folder_of
-from tests.campaigns.crash_world import child, witness_draws
+from tests.campaigns.crash_world import child, foresee, witness_draws
 from tests.campaigns.kill_points import arm
 from tests.campaigns.resumed import Case, resumed, tally
 from tests.campaigns.rows import write
@@ -52,11 +52,16 @@ class World:
         counter, more = COUNTERS[kind]
         self.shop = Shop(folder / "now", patch, counter=counter, nights=NIGHTS, cap=100.0, nightly=more)
         # whoever forks must not have counted before: the reader's threads do not survive it
-        assert child(self._begin) == 0
+        assert child(self._before) == 0
+        foresee((folder / "modules").read_text().split())
         self.shop.on(3)
         self.nightly = nightly_counter(setting(self.shop.recipe, self.shop.home))
         self.whole = self.charged()
         shutil.copytree(folder / "now", folder / "kept")
+
+    def _before(self) -> None:
+        self._begin()
+        (self.folder / "modules").write_text("\n".join(sys.modules))
 
     def _begin(self) -> None:
         self.shop.append(1, customers(0, 40))

@@ -72,32 +72,29 @@ def drawn(world, count, policy, most=100_000):
 SIZES, BUDGETS, EPSILON_1 = (20_000, 100_000), (0.3, 1.0, 3.0), 0.0243
 OPEN = ("clinicians", "retention", *(f"chain{k}" for k in range(1, 5)))
 OPEN += ("ward", "ward_greedy", "school", "school_greedy", "depot", "season")
-HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
 FEW = ("office", "office_turning", "clinic", "course", "pair", "pair_turning", "visits")
 # a campaign: how many runs of which cells
 CAMPAIGNS = {
     # does the interval hold where nothing is hidden
-    "small": (20, cells(OPEN, rhos=BUDGETS)),
-    "large": (6, cells(OPEN, SIZES[1:], BUDGETS)),
+    "small": (10, cells(OPEN, rhos=BUDGETS)),
+    "large": (5, cells(OPEN, SIZES[1:], BUDGETS)),
     # small logs, and worlds of few states
-    "tiny": (20, cells((*OPEN, *FEW), (5_000,), BUDGETS)),
-    "few": (20, cells(FEW, SIZES[:1], BUDGETS)),
+    "tiny": (10, cells((*OPEN, *FEW), (5_000,), BUDGETS)),
+    "few": (12, cells(FEW, SIZES[:1], BUDGETS)),
     "few_large": (6, cells(FEW, SIZES[1:], BUDGETS)),
     # is "better" said of what is not
-    "false": (800, cells(("clinicians", "ward"), policies=("level",))),
-    "false_few": (400, cells(("office", "course"), (5_000,), policies=("level",))),
-    "inert": (800, cells(("inert",))),
-    "worse": (5, cells(OPEN, policies=POLICIES[1:])),
+    "false": (100, cells(("clinicians", "ward"), policies=("level",))),
+    "false_few": (100, cells(("office", "course"), (5_000,), policies=("level",))),
+    "inert": (100, cells(("inert",))),
+    "worse": (2, cells(OPEN, policies=POLICIES[1:])),
     # small budgets: epsilon = 1 and 0.62 at delta = 1e-6, and one tenth; people so few that states are not pooled
-    "epsilon_1": (20, cells((*OPEN, *FEW), SIZES[1:], (EPSILON_1,))),
-    "epsilon_06": (10, cells((*OPEN, *FEW), SIZES[1:], (0.01,), (0.3, 0.5))),
+    "epsilon_1": (12, cells((*OPEN, *FEW), SIZES[1:], (EPSILON_1,))),
+    "epsilon_06": (6, cells((*OPEN, *FEW), SIZES[1:], (0.01,), (0.3, 0.5))),
     "tenth": (6, cells((*OPEN, *FEW), SIZES[1:], (0.1,))),
     "lean": (10, cells((*OPEN, *FEW), (50_000,), (EPSILON_1,))),
     "false_1": (150, cells(("clinicians", "ward"), SIZES[1:], (EPSILON_1,), policies=("level",))),
     "inert_1": (150, cells(("inert",), SIZES[1:], (EPSILON_1,))),
-    "worse_1": (5, cells(OPEN, SIZES[1:], (EPSILON_1,), policies=POLICIES[1:])),
-    # states hide what practice acts on
-    "hidden": (4, cells(HIDDEN, SIZES)),
+    "worse_1": (2, cells(OPEN, SIZES[1:], (EPSILON_1,), policies=POLICIES[1:])),
     # one step an episode, in worlds of their own
     "contexts": (5, drawn("contexts", CONTEXTS, "learnt")),
     "contexts_level": (2, drawn("contexts", CONTEXTS, "level")),
@@ -107,10 +104,6 @@ CAMPAIGNS = {
     "lasting": (6, drawn("lasting", LASTING, "learnt", 40_000)),
     "lasting_level": (4, drawn("lasting", LASTING, "level", 40_000)),
     "lasting_inert": (4, drawn("lasting_inert", LASTING, "learnt", 40_000)),
-    # shorter and longer than most, and a drift that practice follows
-    "outside": (4, cells(("short", "long", "turning"), SIZES)),
-    # what holding people out costs
-    "share": (8, cells(("clinicians", "ward"), SIZES, shares=(0.0, 0.2, 0.3, 0.5))),
 }
 
 

@@ -5,8 +5,8 @@
 Registration, ingest, a run, a run published again, a promotion, a purge and a night, the first ingest and the first
 night too, are recorded once: each write, sync and renaming of theirs and of SQLite's.  Each state that a power cut may
 leave (``tests/power.py``) is laid down; the promises are checked; the verb is called again, must end right, and they
-are checked again.  Then every sync is taken out, one place of the code at a time: some state must now break a promise,
-or the sync is listed as unneeded, with why (``syncs.toml``).
+are checked again.  Then every sync is taken out, one place of the code at a time: some state of at most 300 drawn ones
+must now break a promise, or the sync is listed as unneeded, with why (``syncs.toml``).
 ``--verb NAME`` does one verb and keeps the others' rows, ``--most N`` lays down N states of each drawn at random (a
 fifth of that without some syncs), ``--dry`` keeps nothing.
 """
@@ -45,6 +45,8 @@ from tests.sqlite_writes import SqliteWrites
 NAME, ALL = "power_cuts", "nothing"
 # reasons are prose: they expire no row
 REASONS = tomllib.loads(Path(__file__).with_name("syncs.toml").read_text(encoding="utf-8"))
+# states without some syncs: where a promise breaks, it broke within the first 112
+_WITHOUT = 300
 # what may come back or be gone without harm: locks, and what a verb wrote beside and had finished with
 _BESIDE = (".lock", ".partial", ".ingest", ".edition", ".attempt-", "steps", "witness")
 
@@ -285,13 +287,13 @@ def trials(bench: Bench, most: int | None) -> Iterator[Row]:
 
 
 def tried(bench: Bench, history: History, recorded: Recorded, most: int | None, *, alone: bool) -> Case:
-    """Lay down the states of a history in a drawn order: all (``alone``), or until one breaks a promise."""
+    """Lay down the states of a history in a drawn order: all (``alone``), or 300 until one breaks a promise."""
     broken, number, end = list[str](), 0, len(recorded.operations)
     if lost := taken_back(history, end):
         broken.append(f"after its end: {Path(lost[0]).name} taken back")
     found = list(states(history, recorded)) if alone or not broken else []
     Random(1).shuffle(found)
-    for upto, tree, drawn, seen in found[: most if alone or most is None else most // 5]:
+    for upto, tree, drawn, seen in found[: most if alone else _WITHOUT if most is None else most // 5]:
         number += 1
         if problems := bench.judge(tree, recorded.draws[:drawn], seen):
             last = recorded.operations[upto - 1]

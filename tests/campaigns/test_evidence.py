@@ -95,6 +95,12 @@ def test_a_table_is_made_compared_and_left_alone_by_a_command_that_fails(lab):
     assert line["outcome"].startswith("failed") and read("t") == [{"printed": "2"}]
 
 
+def test_a_table_takes_what_it_took_unless_the_machine_was_busy():
+    assert evidence.seconds(ROW, {"t": {"seconds": "40", "load": "1.0"}}) == 40
+    assert evidence.seconds(ROW, {"t": {"seconds": "4000", "load": "9.6"}}) == ROW.seconds
+    assert evidence.seconds(ROW, {"t": {"seconds": "", "load": ""}}) == evidence.seconds(ROW, {}) == ROW.seconds
+
+
 def test_the_oldest_goes_first_and_none_that_would_not_end_in_time(lab, monkeypatch, capsys):
     old, new, long = (replace(ROW, name=name, alone=True) for name in ("t", "new", "long"))
     found = {t.name: t for t in (old, replace(long, seconds=3600), new)}
