@@ -37,7 +37,7 @@ from pipeline.logs.summing import HERE, Resources
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import HELD_OUT, Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.held_out import RULE, PartFacts, part_facts, parts_cost
+from pipeline.statistics.held_out import RULE, part_facts, parts_cost
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.scores import SCORES
 from pipeline.transaction.drawing import Stage
@@ -106,7 +106,7 @@ class Evaluable(Protocol):
 class Regressing(Protocol):
     """A plan of regressions, which are bounded together and whose scales may follow answers."""
 
-    def part(self) -> PartFacts | None:
+    def part(self) -> Body | None:
         """Cost of the regressions to a part of the people, with its grounds; None without noise."""
         ...
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -69,7 +69,6 @@ from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout, reward_lattice
-from pipeline.statistics.held_out import PartFacts, RegressionFacts
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.linear_sums import (
     InteractiveRegression,
@@ -690,13 +689,13 @@ class LinearRun:
     def learn(self, release: Release) -> LinearLearnt:
         return learn_linear(self.request, release)
 
-    def part(self) -> PartFacts | None:
+    def part(self) -> Body | None:
         rho, joining = self.request.rho, self.request.joining()
         if rho is None or None in joining:
             return None
         joining_cost = sum((c for c in joining if c is not None), Fraction(0))
-        facts = cast("RegressionFacts", self.request.joint())
-        return {"rho_exact": str(rho), "rho_add_remove": str(joining_cost), "sums": [], "regressions": facts}
+        regressions = self.request.joint()
+        return {"rho_exact": str(rho), "rho_add_remove": str(joining_cost), "sums": [], "regressions": regressions}
 
     def evaluation(self) -> LinearEvaluation | ObservedEvaluation:
         if self.request.observed is not None:
