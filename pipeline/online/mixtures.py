@@ -36,7 +36,7 @@ from pipeline.declaration.card import CardError
 from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Agent
-from pipeline.online.rollouts import EpisodeWorld, as_control, named_world, play
+from pipeline.online.rollouts import EpisodeWorld, named_world, play
 from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, curve
 from pipeline.privacy.continual import Mechanism
 from pipeline.privacy.losses import GaussianGuarantee
@@ -45,7 +45,6 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import CountedRegularizer, Leaf, MixtureMessage, Shift, fixed, local, tree
 from pipeline.statistics.online_sum import asked_rho
-from pipeline.statistics.regression import Visits
 from pipeline.worlds.catalog import Mixture, random_mixture
 
 
@@ -141,8 +140,8 @@ def settings_of(trial: Trial) -> Settings:
     base = {"paper": _PRINTED, None: _PLAIN}.get(trial.calibration, Settings())
     kind = KINDS[trial.agent]
     base = replace(base, growth=kind.growth)
-    knobs = {key: value for key, value in trial.knobs.items() if key != "of"}
-    replace(trial, options=tuple(knobs.items())).over(defaults_of(trial.agent))
+    knobs = trial.knobs
+    trial.over(defaults_of(trial.agent))
     for key, value in knobs.items():
         if key in _WORDS and value not in _WORDS[key]:
             raise CardError(f"{trial.agent}: {key} is one of {_WORDS[key]}; got {value!r}")
@@ -189,38 +188,15 @@ _WORLD, _NOISE, _TIES = 0, 1, 2
 _LEAST = 2**-30
 
 
-def no_data(trial: Trial) -> Outcome:
-    """The agent of option ``of`` without statistics: noise, bonus, ties and known rewards remain."""
-    agent_name = str(trial.knobs["of"])
-    return as_control(mixture_agent(replace(trial, agent=agent_name), unread=True), agent_name)
+def unread(trial: Trial) -> Outcome:
+    """The agent without statistics: noise, bonus, ties and known rewards remain."""
+    return mixture_agent(trial, reads=False)
 
 
-class _Unread:
-    """A regularizer that counts episodes and ignores their statistics."""
-
-    def __init__(self, inner: CountedRegularizer) -> None:
-        self._inner, self.ridge = inner, inner.ridge
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def observe(self, visits: Visits) -> None:
-        """Count the episodes, and drop their statistics."""
-        nothing = visits.count[:0]
-        rows = visits.phi[:0], visits.response[:0]
-        self._inner.observe(Visits(nothing, nothing, *rows, nothing, visits.episodes))
-
-
-def mixture_agent(trial: Trial, unread: bool = False) -> Outcome:
+def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
     """Value iteration or mirror descent in a linear mixture, by the agent's entry of :data:`KINDS`."""
     s, world = settings_of(trial), _world(trial.world, trial.params)
-    problem, guarantee = problem_of(trial, s, world)
-    if unread:
-        problem = replace(
-            problem,
-            transitions=_unread(problem.transitions),
-            rewards=None if problem.rewards is None else _unread(problem.rewards),
-        )
+    problem, guarantee = problem_of(trial, s, world, reads=reads)
     agent: Agent = (
         linopt_po(problem, s.growth, s.eta * step_size(problem.task))
         if KINDS[trial.agent].mirror
@@ -256,11 +232,6 @@ def _as_probabilities(policy: NDArray[Any], actions: int) -> NDArray[Any]:
     return np.eye(actions)[policy] if policy.ndim == 2 else policy
 
 
-def _unread(regression: Regression) -> Regression:
-    regularizer: Any = _Unread(regression.regularizer)  # pyright: ignore[reportArgumentType]
-    return replace(regression, regularizer=regularizer)
-
-
 @cache
 def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
     mdp = named_world(name, params)
@@ -274,16 +245,18 @@ def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
     return world
 
 
-def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, GaussianGuarantee]:
-    """The agent's problem, and the guarantee of its noise."""
+def problem_of(trial: Trial, s: Settings, world: Mixture, *, reads: bool = True) -> tuple[Problem, GaussianGuarantee]:
+    """The agent's problem, and the guarantee of its noise; without ``reads`` its sums are of noise alone."""
     task = _task(trial, s, world)
     radii, reward_radii = _radii(trial, s)
     source = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     of_transitions, *of_rewards = _regressions(task, s)
     transitions = _regularizer(trial, s, *of_transitions, source)
+    transitions.reads = reads
     if not of_rewards:
         return Problem(task, Regression(transitions, radii)), transitions.guarantee
     counted = _regularizer(trial, replace(s, prior=0.0), *of_rewards[0], source)
+    counted.reads = reads
     both = Regression(transitions, radii), Regression(counted, reward_radii)
     return Problem(task, *both), transitions.guarantee.beside(counted.guarantee)
 
@@ -395,7 +368,7 @@ def _radii(trial: Trial, s: Settings) -> tuple[Radii, Radii]:
 
 def _registered(name: str) -> OnlineAgent:
     kind, defaults = KINDS[name], defaults_of(name)
-    bare = OnlineAgent(mixture_agent, kind.trust, kind.plain, defaults=defaults, unread=no_data)
+    bare = OnlineAgent(mixture_agent, kind.trust, kind.plain, defaults=defaults, unread=unread)
     return bare if kind.trust == "none" else replace(bare, targets=targets_of, cost=cost_of)
 
 

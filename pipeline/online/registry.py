@@ -7,6 +7,7 @@ package is named ``module:object`` and is the same type.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 from pipeline.declaration.code import is_plugin, plugin
@@ -25,7 +26,8 @@ def no_data(trial: Trial) -> Outcome:
     if play is None:
         names = ", ".join(name for name, agent in AGENTS.items() if agent.unread is not None)
         raise CardError(f"no-data: option 'of' is one of {names}; got {agent_name!r}")
-    return play(trial)
+    options = tuple((k, v) for k, v in trial.options if k != "of")
+    return rollouts.as_control(play(replace(trial, agent=agent_name, options=options)), agent_name)
 
 
 AGENTS: Mapping[str, OnlineAgent] = {

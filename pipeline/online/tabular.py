@@ -23,7 +23,7 @@ from pipeline.agents.ucbvi import CountTask, UcbviConstants, practical, practica
 from pipeline.declaration.card import CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_value
-from pipeline.online.rollouts import CountWorld, as_control, as_printed, counts_before, emitted, optimum, play, world_of
+from pipeline.online.rollouts import CountWorld, as_printed, counts_before, emitted, optimum, play, world_of
 from pipeline.online.trial import (
     CountsTarget,
     OnlineAgent,
@@ -95,11 +95,9 @@ def counts_shuffle(trial: Trial) -> Outcome:
     return _played(trial, _shuffled)
 
 
-def no_data(trial: Trial) -> Outcome:
-    """The private agent of option ``of`` without its users' counts: noise, ties and known rewards remain."""
-    agent_name = str(trial.knobs["of"])
-    private_trial = replace(trial, agent=agent_name, options=tuple((k, v) for k, v in trial.options if k != "of"))
-    return as_control(_played(private_trial, _PRIVATE[agent_name], unread=True), agent_name)
+def unread(trial: Trial) -> Outcome:
+    """A private agent without its users' counts: noise, ties and known rewards remain."""
+    return _played(trial, _PRIVATE[trial.agent], unread=True)
 
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
@@ -252,10 +250,10 @@ def ask_of(trial: Trial) -> Ask:
 
     Raises CardError if it has none, or asks for scales that no paper prints.
     """
-    epsilon, delta = trial.need_budget()
-    if trial.calibration == "paper":
+    ask = trial.ask()
+    if ask.calibration == "paper":
         raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
-    return Ask(epsilon=epsilon, delta=delta)
+    return ask
 
 
 def _world(trial: Trial) -> SimulatedWorld:
@@ -264,7 +262,7 @@ def _world(trial: Trial) -> SimulatedWorld:
 
 def _private(play: Callable[[Trial], Outcome], trust: Trust, cost: bool = False) -> OnlineAgent:
     return OnlineAgent(
-        play, trust, "ucbvi", defaults=DEFAULTS, targets=targets_of, cost=cost_of if cost else None, unread=no_data
+        play, trust, "ucbvi", defaults=DEFAULTS, targets=targets_of, cost=cost_of if cost else None, unread=unread
     )
 
 

@@ -24,9 +24,9 @@ import numpy as np
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.release import Release
+from pipeline.statistics.ask import Ask
 
 if TYPE_CHECKING:
-    from pipeline.statistics.ask import Ask
     from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechanism
     from pipeline.statistics.lq import LqMessage, ResidualMessage
     from pipeline.statistics.mixture import MixtureMessage
@@ -157,11 +157,11 @@ class Trial:
         """The options by name."""
         return dict(self.options)
 
-    def need_budget(self) -> tuple[float, float]:
-        """Epsilon and delta; a CardError where one is missing."""
+    def ask(self) -> Ask:
+        """The budget; a CardError where epsilon or delta is missing."""
         if self.epsilon is None or self.delta is None:
             raise CardError(f"{self.agent} needs epsilon and delta")
-        return self.epsilon, self.delta
+        return Ask(epsilon=self.epsilon, delta=self.delta, calibration=self.calibration or "tight")
 
     def over(self, defaults: Mapping[str, Any], **words: Sequence[str]) -> dict[str, Any]:
         """The options over an agent's defaults."""

@@ -214,7 +214,12 @@ Sent = TypeVar("Sent", bound=Message[Any])
 
 
 class Counted(Generic[Sent, Batch]):
-    """The sums of a regularizer, as they are released."""
+    """The sums of a regularizer, as they are released.
+
+    ``reads``: False: episodes are counted, and their integers dropped.
+    """
+
+    reads = True
 
     def __init__(self, message: Sent, sums: OnlineSum, lam: float, *, each: bool = False) -> None:
         if not lam > 0:
@@ -224,7 +229,7 @@ class Counted(Generic[Sent, Batch]):
 
     def observe(self, batch: Batch) -> None:
         """Add the next batch; it is cut to its bounds here."""
-        self._counter.add(self.message.integers(batch), batch.episodes if self._each else 1)
+        self._counter.add(self.reads * self.message.integers(batch), batch.episodes if self._each else 1)
         self.seen += batch.episodes
 
 

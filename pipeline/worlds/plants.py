@@ -356,10 +356,14 @@ def wrong_models(system: LqSystem, draws: int = DRAWS) -> Iterator[Array]:
 
     Returns gains ``(H, d, n)`` of each, cut to ``|K_h| <= gamma``.
     """
-    r = np.random.default_rng(_SEED)
-    for _ in range(draws):
-        A, B = (M + WRONG * norm(M) * E / norm(E) for M in (system.A, system.B) for E in [r.normal(size=M.shape)])
-        yield clip_norm(riccati(A, B, system.cost)[0], system.gamma)
+    rng = np.random.default_rng(_SEED)
+    return (wrong_model(system, rng) for _ in range(draws))
+
+
+def wrong_model(system: LqSystem, rng: np.random.Generator) -> Array:
+    """Optimal gains ``(H, d, n)`` of one such model, whose direction ``rng`` draws."""
+    A, B = (M + WRONG * norm(M) * E / norm(E) for M in (system.A, system.B) for E in [rng.normal(size=M.shape)])
+    return clip_norm(riccati(A, B, system.cost)[0], system.gamma)
 
 
 def check_world(system: LqSystem, card: LqCard) -> None:
