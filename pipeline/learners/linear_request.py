@@ -54,7 +54,7 @@ from pipeline.learners.decisions import (
     total_assumed,
 )
 from pipeline.learners.gains import ADVISED, OBSERVED_KIND
-from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts, table_size
+from pipeline.learners.learner import Quote, fitting_rho, joint_cost, listed_facts, table_size
 from pipeline.learners.policy_files import PolicyFiles, columns_by_step
 from pipeline.learners.tabular_learning import simple_policies
 from pipeline.learners.terms import Linear, Terms, check_gaussian
@@ -290,7 +290,7 @@ class LinearRequest:
     def quote(self) -> Quote:
         """One row a call, or a table where nothing adapts."""
         joint, cost = Joint.model_validate(self.joint()), joint_cost(self.rho, self.card.budget.delta)
-        return Quote(_planned(self), self.rho, cost, joint, Outlook(what_if=[], people_needed={}))
+        return Quote(_planned(self), self.rho, cost, joint, {"what_if": [], "people_needed": {}})
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         return fitting_rho(left)
@@ -435,8 +435,9 @@ def _map_of(card: Card) -> FeatureMap:
     declared = f.feature_map(*sizes) if d.observation is None else f.observed(*sizes, d.observation)
     if declared.dimension > _WIDEST:
         raise ValueError(f"{declared.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
-    if d.observation is None or isinstance(declared, FeatureMap):
+    if isinstance(declared, FeatureMap):
         return declared
+    assert d.observation is not None
     return declared.feature_map(first_observations(d, d.observation))
 
 

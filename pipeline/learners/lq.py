@@ -29,7 +29,7 @@ from pipeline.facts.learnt import (
 )
 from pipeline.facts.promise import Joint
 from pipeline.learners.gains import gain_files
-from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
+from pipeline.learners.learner import Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Lq, Terms, check_gaussian
 from pipeline.ledger.chain import Body
@@ -294,7 +294,8 @@ class LqRun:
     def quote(self) -> Quote:
         """Release and cost, and the largest sum of squares beside the one that exceeds the noise."""
         most = round(2 * self.layout.episodes * self.layout.horizon * (1 - self.terms.reserve))
-        outlook = Outlook(what_if=[], people_needed={}, most_squares=most, squares_a_direction_needs=self.floor)
+        directions = {"most_squares": most, "squares_a_direction_needs": self.floor}
+        outlook: Body = {"what_if": [], "people_needed": {}, **directions}
         rho, joint = self.summed.rho, Joint.model_validate(self.joint())
         return Quote(listed_facts(self.summed.mechanisms), rho, joint_cost(rho, self.card.budget.delta), joint, outlook)
 

@@ -42,7 +42,7 @@ from pipeline.learners.decisions import (
     tabular_truth,
     total_assumed,
 )
-from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
+from pipeline.learners.learner import Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import OneStep, Terms, check_gaussian
 from pipeline.ledger.chain import Body
@@ -429,12 +429,12 @@ class OneStepRun:
 
     def quote(self) -> Quote:
         card, mechanisms = self.plan.card, self.plan.mechanisms
-        outlook = Outlook(
-            visits_per_cell_if_even=even_visits(card, self.terms.teachers(card)),
-            noise_per_cell={m.table: m.standard_deviation for m in mechanisms},
-            what_if=[],
-            people_needed={},
-        )
+        outlook: Body = {
+            "visits_per_cell_if_even": even_visits(card, self.terms.teachers(card)),
+            "noise_per_cell": {m.table: m.standard_deviation for m in mechanisms},
+            "what_if": [],
+            "people_needed": {},
+        }
         joint, cost = Joint.model_validate(self._joint()), joint_cost(self.plan.cost, card.budget.delta)
         return Quote(listed_facts(mechanisms), self.plan.cost, cost, joint, outlook)
 

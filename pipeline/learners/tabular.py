@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
-from pipeline.learners.learner import Outlook, Quote, listed_facts, table_size, typeable
+from pipeline.learners.learner import Quote, listed_facts, table_size, typeable
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import Body
 from pipeline.logs.aggregate import aggregate
@@ -172,12 +172,12 @@ class TabularRun:
         card, ask = self.card, self.terms.ask().less(self.terms.drift)
         mechanisms = self.privatizer.mechanisms + (() if self.played is None else self.played.mechanisms)
         rho, teaching = total_rho(mechanisms), float(1 - self.terms.reserve)
-        outlook = Outlook(
-            visits_per_cell_if_even=even_visits(card, self.terms.teachers(card)),
-            noise_per_cell={m.table: m.standard_deviation for m in mechanisms},
-            what_if=[] if rho is None else _what_if(card, ask, teaching),
-            people_needed={} if rho is None else {f"{x:g}": people_needed(card, ask, x, teaching) for x in LEVELS},
-        )
+        outlook = {
+            "visits_per_cell_if_even": even_visits(card, self.terms.teachers(card)),
+            "noise_per_cell": {m.table: m.standard_deviation for m in mechanisms},
+            "what_if": [] if rho is None else _what_if(card, ask, teaching),
+            "people_needed": {} if rho is None else {f"{x:g}": people_needed(card, ask, x, teaching) for x in LEVELS},
+        }
         return Quote(listed_facts(mechanisms), rho, spent_budget(mechanisms, card.budget.delta), None, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:

@@ -53,14 +53,6 @@ Runs = Annotated[int, Field(ge=1, le=1000)]
 Episode = Annotated[int, Field(ge=1, le=10**10)]
 
 
-class RegimeVerdict(TypedDict):
-    """The verdict on a claim for one variant, and the values in words."""
-
-    variant: str
-    holds: bool
-    regime: str
-
-
 class Judged(TypedDict):
     """A judged claim: the sentence, the verdict, the values in words, the rule; each variant's verdict."""
 
@@ -68,7 +60,7 @@ class Judged(TypedDict):
     holds: bool
     regime: str
     rule: str
-    variants: NotRequired[list[RegimeVerdict]]
+    variants: NotRequired[list[dict[str, str | bool]]]
 
 
 def check_world(world: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
@@ -593,7 +585,7 @@ class Study(Strict):
             holds, regime = next(iter(each.values()), (False, f"no row to judge: {in_words(claim.of)}"))
             result = Judged(claim=claim.words, holds=holds, regime=regime, rule=claim.rule)
             if self.variants:
-                result["variants"] = [RegimeVerdict(variant=v, holds=h, regime=r) for v, (h, r) in each.items()]
+                result["variants"] = [{"variant": v, "holds": h, "regime": r} for v, (h, r) in each.items()]
             results.append(result)
         return results
 

@@ -489,12 +489,12 @@ LqCounter = Literal["tree", "epochs"]
 Tails = Callable[[float, float, float], tuple[float, float]]
 
 
-class CountedLqRegularizer(Counted[LqMessage, LqBatch]):
+class CountedLqRegularizer(Counted[LqBatch]):
     """A regularizer over any private sum; build one with :func:`lq_regularizer`."""
 
     def __init__(self, message: LqMessage, sums: OnlineSum, lam: float, tails: Tails) -> None:
-        super().__init__(message, sums, lam)
-        self._tails = tails
+        super().__init__(message.integers, sums, lam)
+        self.message, self._tails = message, tails
         unit = message.steps**2
         diagonal, above, cross = (m.variance or 0 for m in sums.private.mechanisms)
         self._sds = math.sqrt(max(above, diagonal / 2)) / unit, math.sqrt(cross) / unit

@@ -56,7 +56,7 @@ def test_the_runner_releases_the_asked_steps_and_prices_each_batch_exactly():
     np.testing.assert_allclose(played.losses, [best - (3 * values[0] + values[2]) / 4, best - values[1]])
     assert seen[0].n_sas.shape == (1, 3, 2, 3) and seen[0].r_sa is None and seen[0].n_sa.sum() == 4
     assert seen[1].n_sas.shape == (3, 3, 2, 3) and seen[1].r_sa is not None
-    assert not world.batches[0].layout.ends and world.batches[1].layout.ends
+    assert not world.batches[0][0].ends and world.batches[1][0].ends
 
 
 def test_rewards_outside_the_unit_range_are_refused():
