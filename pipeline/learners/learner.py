@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, Card
@@ -50,16 +50,31 @@ class Quote:
 
 def listed_facts(mechanisms: Sequence[Mechanism]) -> list[MechanismFacts]:
     """The tables of a quote."""
-    return [MechanismFacts.model_validate(describe_mechanism(m)) for m in mechanisms]
+    return [MechanismFacts.model_validate(m) for m in described(mechanisms)]
 
 
-def joint_cost(rho: Fraction | None, delta: float) -> SpentBudget:
-    """``rho``, ``epsilon`` and ``delta`` of tables that are bounded together.
+def described(mechanisms: Sequence[Mechanism]) -> list[dict[str, object]]:
+    """The tables as a ledger and a certificate list them."""
+    return [describe_mechanism(m) for m in mechanisms]
+
+
+def priced(rho: Fraction | None, grounds: Body) -> dict[str, object]:
+    """The joint cost of tables, exact as text, and its grounds."""
+    return {"rho_exact": None if rho is None else str(rho), **grounds}
+
+
+def joint_quote(
+    mechanisms: Sequence[MechanismFacts | CallFacts], rho: Fraction | None, delta: float, joint: Body, **outlook: Any
+) -> Quote:
+    """The quote of tables that are bounded together.
 
     ``rho``: their joint cost in zCDP; None without noise.
+    ``joint``: the same with its grounds.
     """
     nothing = SpentBudget(rho=None, epsilon=None, delta=None, pure=False)
-    return nothing if rho is None else spent_budget((), delta, rho)
+    spent = nothing if rho is None else spent_budget((), delta, rho)
+    forecasts = {"what_if": list[Body](), "people_needed": dict[str, int](), **outlook}
+    return Quote(mechanisms, rho, spent, Joint.model_validate(joint), forecasts)
 
 
 def typeable(value: float) -> float:

@@ -54,7 +54,7 @@ from pipeline.learners.decisions import (
     total_assumed,
 )
 from pipeline.learners.gains import ADVISED, OBSERVED_KIND
-from pipeline.learners.learner import Quote, fitting_rho, joint_cost, listed_facts, table_size
+from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced, table_size
 from pipeline.learners.policy_files import PolicyFiles, columns_by_step
 from pipeline.learners.tabular_learning import simple_policies
 from pipeline.learners.terms import Linear, Terms, check_gaussian
@@ -66,7 +66,6 @@ from pipeline.mdp.features import FeatureMap, ObservedMap
 from pipeline.mdp.policy import Policy, best_actions
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, admit_release
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout, reward_lattice
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
@@ -224,7 +223,7 @@ class LinearRequest:
 
     def joint(self) -> dict[str, object]:
         """Facts behind the joint cost, as the release records them."""
-        return {"rho_exact": None if self.rho is None else str(self.rho), **joint_facts(self.plan)}
+        return priced(self.rho, joint_facts(self.plan))
 
     def calls(self) -> list[dict[str, object]]:
         """The planned calls of an adaptive release, exact costs as text, and the table of first states."""
@@ -262,14 +261,14 @@ class LinearRequest:
     def spec(self) -> list[Any]:
         """The release's own terms where re-planning is free; the whole planner where it is not (privacy.md §0.1-4)."""
         if (listed := self.mechanisms()) is not None:
-            return [self.joint(), [describe_mechanism(m) for m in listed]]
+            return [self.joint(), described(listed)]
         return [self.joint(), self.calls(), self.planner_facts().model_dump()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
         """Planned calls, or the mechanisms where they are known."""
         body = {"joint": self.joint(), "epsilon": None, **joining_facts(self.card.kind, self.joining())}
         if (listed := self.mechanisms()) is not None:
-            return self.rho, body | {"mechanisms": [describe_mechanism(m) for m in listed]}
+            return self.rho, body | {"mechanisms": described(listed)}
         return self.rho, body | {"planned_calls": self.calls(), "planner": self.planner_facts().model_dump()}
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
@@ -289,8 +288,7 @@ class LinearRequest:
 
     def quote(self) -> Quote:
         """One row a call, or a table where nothing adapts."""
-        joint, cost = Joint.model_validate(self.joint()), joint_cost(self.rho, self.card.budget.delta)
-        return Quote(_planned(self), self.rho, cost, joint, {"what_if": [], "people_needed": {}})
+        return joint_quote(_planned(self), self.rho, self.card.budget.delta, self.joint())
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         return fitting_rho(left)

@@ -17,7 +17,7 @@ What is not exactly right
     * ||phi||^2 reaches 7, while the algorithm assumes 1: ``literal`` keeps the printed map (and breaks the printed
       guarantee), ``normalised`` divides it by sqrt(7): the same MDP.  ``balanced`` is the same linear class in John's
       position.
-    * the order of the bits is not printed: ``msb`` (most significant first) or ``lsb``;
+    * the order of the bits is not printed: here the most significant stands first;
     * actions stop at 99 < 128, so one bit is always 0: features have rank 9 and the paper's coverage constant kappa
       is 0;
     * rewards: the paper gives the expected reward only; logs here hold the mean.
@@ -87,7 +87,7 @@ class LinearWorld:
         return n
 
 
-def linear_003(seed: int, scale: Scale = "normalised", order: Literal["msb", "lsb"] = "msb") -> LinearWorld:
+def linear_003(seed: int, scale: Scale = "normalised") -> LinearWorld:
     """Build an instance.
 
     ``seed``: of the generator that draws alpha ``(H, 2)``, then r ``(H,)``.
@@ -95,7 +95,7 @@ def linear_003(seed: int, scale: Scale = "normalised", order: Literal["msb", "ls
     """
     rng = np.random.default_rng(seed)
     alpha, r = rng.random((HORIZON, 2)), rng.random(HORIZON)
-    f = integer_features(order)
+    f = integer_features()
     half = (1 - r) / 2
     theta = np.stack([r / 8, 0 * r, r / 8, half, r / 8, 0 * r, r / 8, 0 * r, r / 2, half], axis=1)
     P = np.zeros((HORIZON, STATES, ACTIONS, STATES))
@@ -104,22 +104,21 @@ def linear_003(seed: int, scale: Scale = "normalised", order: Literal["msb", "ls
     rewards = np.einsum("sad,hd->hsa", f, theta)
     behaviour = np.full((STATES, ACTIONS), (1 - _FIRST) / (ACTIONS - 1))
     behaviour[:, 0] = _FIRST
-    return LinearWorld(TabularMDP(P, rewards, np.full(STATES, 0.5)), feature_map(scale, order), behaviour)
+    return LinearWorld(TabularMDP(P, rewards, np.full(STATES, 0.5)), feature_map(scale), behaviour)
 
 
-def integer_features(order: Literal["msb", "lsb"]) -> Integers:
+def integer_features() -> Integers:
     """Printed features ``(S, A, d)``: zeros and ones."""
-    shift = np.arange(BITS)[:: -1 if order == "msb" else 1]
     f = np.zeros((STATES, ACTIONS, BITS + 2), dtype=np.int64)
-    f[:, :, :BITS] = (np.arange(ACTIONS)[:, None] >> shift) & 1
+    f[:, :, :BITS] = (np.arange(ACTIONS)[:, None] >> np.arange(BITS)[::-1]) & 1
     f[..., BITS] = (np.arange(STATES) == 0)[:, None] == (np.arange(ACTIONS) == 0)
     f[..., BITS + 1] = 1 - f[..., BITS]
     return f
 
 
-def feature_map(scale: Scale, order: Literal["msb", "lsb"] = "msb") -> FeatureMap:
+def feature_map(scale: Scale) -> FeatureMap:
     """The printed map, the same over sqrt(7), or its linear class in John's position."""
-    f = integer_features(order)
+    f = integer_features()
     square = int((f * f).sum(-1).max())
     printed = FeatureMap(f, square, Fraction(1) if scale == "literal" else Fraction(1, square))
     return balance(printed) if scale == "balanced" else printed

@@ -165,6 +165,7 @@ def noise_of(trial: Trial) -> SeededNoise:
 
 # lengths to which dp-lqr cuts states and successors, tuned on other systems
 CUT = 0.5, 0.7
+_CUTS = f"states cut to {CUT[0]}, successors to {CUT[1]}"
 # of gamma: the sphere on which explore-then-commit explores; like K_0 chosen on other systems
 RADIUS = 0.1
 # an audit and a trial cut episodes alike: growth of the optimist's batches
@@ -199,7 +200,7 @@ def commit(trial: Trial) -> Outcome:
     plant = PlantWorld(world, trial.stream(0))
     played = play(agent, plant)
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
-    facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
+    facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_CUTS}"}
     facts |= spent(trial, plan.rho) | {"left_zero_at": exploration.episodes + 1}
     # the server knows which users explore; the controls of the others depend on the release alone
     return _outcome(plant, played, facts, replace(drawn[-1], trust_model="joint"))
@@ -243,7 +244,7 @@ def dp_lqr(trial: Trial) -> Outcome:
     release = draw_lq(plan, logs.result, noise_of(trial))
     gains = certainty_equivalence(released_moments(plan, release), task, LqConstants()).gains
     outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
-    words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_cuts()}"
+    words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_CUTS}"
     facts = {"trust": "central", "constants": words} | spent(trial, plan.rho)
     return replace(outcome, facts={**outcome.facts, **facts}, release=release)
 
@@ -348,10 +349,6 @@ def _task(world: LqSystem) -> LqTask:
 def counter_of(trial: Trial) -> LqCounter:
     """Counter of the optimist's episodes."""
     return trial.over(_OPTIMIST, counter=("tree", "epochs"))["counter"]
-
-
-def _cuts() -> str:
-    return f"states cut to {CUT[0]}, successors to {CUT[1]}"
 
 
 _ADAPTIVE: dict[str, Plain] = {

@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -77,7 +76,7 @@ Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
 
 def plain_ucbvi(trial: Trial) -> Outcome:
     """UCBVI on exact counts."""
-    return _played(trial, lambda t, layout, most, noise: exact(layout, most, _world(t), noise))
+    return _played(trial, lambda t, layout, most, noise: exact(layout, most, SimulatedWorld(t.place), noise))
 
 
 def dp_ucbvi_jdp(trial: Trial) -> Outcome:
@@ -105,17 +104,17 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
     if layout.pooled:
         raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
     honest, protocol = float(t.knobs.get("honest", 1.0)), bool(t.knobs.get("protocol", False))
-    return ShuffledCounts(layout, *asked(ask), _world(t), noise, honest, protocol=protocol)
+    return ShuffledCounts(layout, *asked(ask), SimulatedWorld(t.place), noise, honest, protocol=protocol)
 
 
 def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    return local(layout, t.episodes, ask_of(t), _world(t), noise)
+    return local(layout, t.episodes, ask_of(t), SimulatedWorld(t.place), noise)
 
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    knobs: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
-    knobs["mechanism"] = mechanism_of(t, layout, most)
-    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, **knobs)
+    world, mechanism = SimulatedWorld(t.place), mechanism_of(t, layout, most)
+    leaves = t.knobs.get("leaves", "batches")
+    return joint(layout, most, t.episodes, ask_of(t), world, noise, mechanism=mechanism, leaves=leaves)
 
 
 def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:
@@ -254,10 +253,6 @@ def ask_of(trial: Trial) -> Ask:
     if ask.calibration == "paper":
         raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
     return ask
-
-
-def _world(trial: Trial) -> SimulatedWorld:
-    return SimulatedWorld(trial.place)
 
 
 def _private(play: Callable[[Trial], Outcome], trust: Trust, cost: bool = False) -> OnlineAgent:

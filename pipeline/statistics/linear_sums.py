@@ -278,11 +278,6 @@ class CallLayout(_LinearLayout):
     @property
     def tables(self) -> tuple[Table, ...]:
         """The Gram matrix, then the targets; each with the moves it would have alone."""
-        return self._tables
-
-    # the type checker takes no cached property for a protocol's property
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
         plan, W, d = self.plan, self.plan.weight(self.half), self.plan.features.dimension
         rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
         gram, *names = call_tables(self.h, self.half)
@@ -322,10 +317,6 @@ class OneShotLayout(_LinearLayout):
         There is a column a successor (of an observation: a feature of it), one for END where episodes end, and one for
         the reward.
         """
-        return self._tables
-
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
         H, d, k = self.plan.domain.horizon, self.plan.features.dimension, self.plan.successors
         shapes = {"gram": (H, d, d), "target": (H, k + self.plan.domain.can_end + 1, d)}
         rule = "every step at its worst pair, joint with the other table"

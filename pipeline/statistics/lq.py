@@ -163,11 +163,6 @@ class LqSums:
     @property
     def tables(self) -> tuple[Table, ...]:
         """G (Frobenius, which is Euclid in svec) and X, each with the largest squared move that it has alone."""
-        return self._tables
-
-    # the type checker takes no cached property for a protocol's property
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
         D, n, unit_rate = self.dimension, self.state, Fraction(1)
         note = "both tables together cost less than their sum"
         gram = ("gram", (D, D), f"svec: half the variance off the diagonal; {note}")
@@ -340,8 +335,8 @@ class LqMessage(LqSums):
         D = self.dimension
         return D, D * (D - 1) // 2, D * self.state
 
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
+    @property
+    def tables(self) -> tuple[Table, ...]:
         parts = zip(("diagonal", "above", "cross"), self.sizes, strict=True)
         unit_rate = Fraction(1)
         return tuple(lattice_table(t, n, math.ceil(self.cost({t: unit_rate})), "rows cut to balls") for t, n in parts)
