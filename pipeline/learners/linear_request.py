@@ -68,7 +68,7 @@ from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, admi
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout, reward_lattice
-from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.linear_plan import GRAM_SHARE, VARIANCE_SHARE, LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.linear_sums import (
     InteractiveRegression,
     RecordedRegression,
@@ -247,7 +247,7 @@ class LinearRequest:
             calibration=terms.ask.calibration,
             split=terms.halves,
             variance=terms.variance,
-            shares=[str(terms.gram_share), str(terms.variance_share)],
+            shares=[str(GRAM_SHARE), str(VARIANCE_SHARE)],
             steps=[terms.value_steps, terms.weight_steps],
             bounds=list(self.plan.domain.bounds),
             can_end=self.plan.domain.can_end,

@@ -42,7 +42,7 @@ from pipeline.agents.vapvi import vapvi
 from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, balance
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.policy import Policy, constant, uniform
 from pipeline.online.trial import SIMULATION, TrialRow, in_the_clear
 from pipeline.privacy.budget import epsilon_from_rho
@@ -178,8 +178,7 @@ def _world(seed: int, features: Scale) -> LinearWorld:
 
 @cache
 def _optimum(seed: int) -> float:
-    mdp = _world(seed, "normalised").mdp
-    return float(mdp.start @ optimal_values(mdp)[1][0])
+    return optimum(_world(seed, "normalised").mdp)
 
 
 def _name(seed: int) -> str:

@@ -34,7 +34,7 @@ from pipeline.agents.mixture_backup import (
 )
 from pipeline.declaration.card import CardError
 from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
-from pipeline.mdp.planning import policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.rollout import Agent
 from pipeline.online.rollouts import EpisodeWorld, named_world, play
 from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, curve
@@ -203,7 +203,7 @@ def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
         else linopt_vi(problem, s.growth, trial.stream(_TIES))
     )
     played = play(agent, EpisodeWorld(world.mdp, trial.stream(_WORLD)))
-    losses = played.regret
+    losses, best = played.regret, optimum(world.mdp)
     marks, regret = curve(losses)
     delta = trial.delta or 0.0
     facts = {
@@ -213,8 +213,8 @@ def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
         "true_rho": None if guarantee.rho is None else float(guarantee.rho),
         "true_epsilon": guarantee.epsilon(delta) if trial.delta else None,
         "tie_share": None if played.result.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
-        "v_star": world.optimum,
-        "final_loss": world.optimum - policy_value(world.mdp, _as_probabilities(played.result, world.mdp.shape[2])),
+        "v_star": best,
+        "final_loss": best - policy_value(world.mdp, _as_probabilities(played.result, world.mdp.shape[2])),
         "last_tenth": float(losses[-max(1, trial.episodes // 10) :].mean()),
         "plans": len(plan_starts(trial.episodes, s.growth)),
         "unknowns": problem.task.features.unknowns,

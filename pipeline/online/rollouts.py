@@ -41,7 +41,7 @@ from pipeline.declaration.toml import CardError
 from pipeline.facts.promise import DeclaredPlant
 from pipeline.facts.report import read_report
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.policy import Policy, constant, set_values
 from pipeline.mdp.policy import uniform as uniformly
 from pipeline.mdp.riccati import QuadraticCost
@@ -487,11 +487,6 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
     horizon = None if builds else dict(params).get("horizon")
     world = typed_place(name, params, World)
     return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
-
-
-def optimum(mdp: TabularMDP) -> float:
-    """V* from the start distribution, reward units."""
-    return float(mdp.start @ optimal_values(mdp)[1][0])
 
 
 def _constant(trial: Trial, action: int) -> Outcome:

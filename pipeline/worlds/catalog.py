@@ -113,7 +113,7 @@ from pipeline.declaration.lineage import catalogs
 from pipeline.declaration.toml import read_toml
 from pipeline.mdp.features import MixtureFeatures, dense
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import occupancies, optimal_values
+from pipeline.mdp.planning import occupancies
 from pipeline.worlds.world import USUAL_HORIZON, World, WorldFunction, plain_world, sparse_rows
 
 
@@ -307,11 +307,6 @@ class Mixture:
     mdp: TabularMDP
     features: MixtureFeatures
     theta: Array
-
-    @property
-    def optimum(self) -> float:
-        """v*: expected summed reward of the best policy, from the start distribution."""
-        return float(self.mdp.start @ optimal_values(self.mdp)[1][0])
 
 
 def random_mixture(

@@ -18,7 +18,7 @@ from pipeline.declaration.card import Card, task_of
 from pipeline.declaration.domain import OTHER, States
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP, Task, stationary_mdp
-from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release
@@ -232,4 +232,4 @@ def best_allowed(mdp: TabularMDP, task: Task) -> float:
     rewards = mdp.rewards.copy()
     # a barred action costs more than a whole episode can pay
     rewards[:, :L][:, ~task.allowed] -= 1 + task.horizon * (np.abs(mdp.rewards).max() + 1)
-    return float(mdp.start @ optimal_values(TabularMDP(mdp.transitions, rewards, mdp.start))[1][0])
+    return optimum(TabularMDP(mdp.transitions, rewards, mdp.start))
