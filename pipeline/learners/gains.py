@@ -204,16 +204,12 @@ class StoredObserved:
     ``observation``: names, centers, scales and radius of the observed numbers.
     """
 
+    of: Exported
     shown_at: StoredDecisions
     observation: DeclaredVector
     features: ObservedMap
     backups: tuple[Backup, ...]
     labels: Body
-
-    @property
-    def of(self) -> Exported:
-        """The run."""
-        return self.shown_at.of
 
     def shown(self) -> tuple[list[dict[str, object]], list[str]]:
         rows, lines = self.shown_at.shown()
@@ -302,4 +298,4 @@ def stored_observed(files: PolicyFiles, report: Body, of: Exported) -> StoredObs
         backups.append(Backup(row[:d], inverse, offset, multiplier, constant, clip, unit, labels["lattice"]))
     vector = DeclaredVector.model_validate(labels["observation"])
     decisions = stored_decisions(files, report, of)
-    return StoredObserved(decisions, vector, observed_map(labels["features"]["sample_of"]), tuple(backups), labels)
+    return StoredObserved(of, decisions, vector, observed_map(labels["features"]["sample_of"]), tuple(backups), labels)

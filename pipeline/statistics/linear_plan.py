@@ -20,7 +20,7 @@ import numpy as np
 from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, ObservedMap, observed_map
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.gram import Extent, Reach, largest, moves, table_moves
+from pipeline.statistics.gram import Extent, Reach, moves, table_moves
 
 Variant = Literal["paper", "centred", "one_shot"]
 Half = Literal["D", "D'"]
@@ -132,11 +132,6 @@ class LinearPlan:
     def table_reach(self) -> Reach:
         """The same of a one-shot table."""
         return table_moves(self.features, *self.one_shot_steps, self.domain.episodes)
-
-    @cached_property
-    def largest_moves(self) -> tuple[int, int, int]:
-        """Largest single moves (Gram, signed, unsigned), by which one mechanism alone would be charged."""
-        return largest(self.reach, 0), largest(self.reach, 1), largest(self.reach, 2)
 
     def weight(self, half: Half) -> int:
         """W of a half's sums: only the regression after a variance step is weighted."""

@@ -283,7 +283,7 @@ class CallLayout(_LinearLayout):
         gram, *names = call_tables(self.h, self.half)
 
         def squared_moves(which: int, square: int) -> tuple[int, int]:
-            return square * plan.largest_moves[which], square * largest(plan.reach, which, "add_remove")
+            return square * largest(plan.reach, which), square * largest(plan.reach, which, "add_remove")
 
         of_gram = rule.format("svec: half the variance off the diagonal")
         tables = [self._table(gram, (d, d), squared_moves(0, W**2), of_gram, gram=True)]

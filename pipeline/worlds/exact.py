@@ -7,6 +7,8 @@ the labels are Markov.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from pipeline.arrays import Array, Integers
@@ -15,6 +17,8 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import greedy, occupancies, optimal_values, optimum, policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.worlds.world import World, declared_actions, declared_states
+
+Dynamics = Literal["per_step", "stationary"]
 
 
 def lift(probabilities: Array, world: World, card: Card) -> Array:
@@ -53,7 +57,7 @@ def add_up(x: Array, labels: Integers, count: int, axis: int) -> Array:
     return out
 
 
-def binned_process(card: Card, world: World, behaviour: str | Array) -> TabularMDP:
+def binned_process(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> TabularMDP:
     """The process over ``card.domain.state_labels`` that tables logged by ``behaviour`` estimate, before any cap.
 
     ``P(s'|s,a) = E[n_sas] / E[n_sa]`` and ``r(s,a) = E[r_sa] / E[n_sa]`` (or the card's reward table), expectations
@@ -67,7 +71,7 @@ def binned_process(card: Card, world: World, behaviour: str | Array) -> TabularM
     labels.
     """
     d = card.domain
-    H, pooled = d.horizon, d.dynamics == "stationary"
+    H, pooled = d.horizon, (dynamics or d.dynamics) == "stationary"
     L, A, S = len(d.live_states), len(d.action_labels), len(d.state_labels)
     labels, live = declared_states(card, world), ~world.terminal
     actions = declared_actions(card, world)
@@ -170,25 +174,25 @@ def world_values(world: World, horizon: int) -> dict[str, float]:
     return {"optimal": best_value(world, horizon), **logging}
 
 
-def best_bin_policy(card: Card, world: World, behaviour: str | Array) -> Array:
+def best_bin_policy(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> Array:
     """Optimal allowed policy ``(H, L, A)`` of the binned process, as learnt from exact tables of ``behaviour``.
 
     ``behaviour``: the logging policy: a name, or probabilities ``(H, S_raw, A_raw)``.
     """
     d, L = card.domain, len(card.domain.live_states)
-    process = binned_process(card, world, behaviour)
+    process = binned_process(card, world, behaviour, dynamics=dynamics)
     rewards = process.rewards.copy()
     # a barred action costs more than a whole episode can pay
     rewards[:, :L][:, ~d.allowed] -= 1 + d.horizon * (np.abs(process.rewards).max() + 1)
     return greedy(optimal_values(TabularMDP(process.transitions, rewards, process.start))[0][:, :L])
 
 
-def best_bin_policy_value(card: Card, world: World, behaviour: str | Array) -> float:
+def best_bin_policy_value(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> float:
     """Value in the raw world of :func:`best_bin_policy`: the ceiling that binning leaves to a learner.
 
     ``behaviour``: the logging policy: a name, or probabilities ``(H, S_raw, A_raw)``.
     """
-    policy = best_bin_policy(card, world, behaviour)
+    policy = best_bin_policy(card, world, behaviour, dynamics)
     return policy_value(world.mdp(card.domain.horizon), lift(policy, world, card))
 
 
