@@ -121,21 +121,6 @@ def entry_variances(layout: Layout, variances: Variances) -> Array:
     return np.concatenate([np.full(math.prod(t.shape), float(variances[t.name])) for t in layout.tables])
 
 
-def gaussian_sum(
-    layout: Layout, variances: Variances | None, time: Time, trust: Trust, noise: NoiseSource, epsilon: float
-) -> PrivateSum:
-    """The sum with these variances, and with the sampler's share of delta listed.
-
-    ``variances``: table -> integer variance of one row's noise; None: no noise.
-    """
-    if variances is None:
-        return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables), time, trust)
-    running = Running(time.cost, time.draws, time.error(time.steps))
-    mechanisms = (t.mechanism(variances[t.name]) for t in layout.tables)
-    private = PrivateSum(layout, tuple(replace(m, running=running) for m in mechanisms), time, trust)
-    return private.with_slack(noise, epsilon)
-
-
 def stacked(releases: Sequence[Release]) -> Release:
     """Releases of the same tables, each of other people, as one: a person lies in one row of each table."""
     last = releases[-1]
@@ -228,10 +213,15 @@ def begin(
     noise: NoiseSource,
     ask: Ask | None = None,
 ) -> OnlineSum:
-    """A sum of these variances at its beginning; see :func:`gaussian_sum` and :class:`OnlineSum`.
+    """A sum of these variances at its beginning, with the sampler's share of delta listed; see :class:`OnlineSum`.
 
     ``variances``: table -> integer variance of one row's noise; None: no noise.
     ``ask``: the stated budget; None: none.
     """
-    epsilon = math.inf if ask is None else asked(ask)[0]
-    return OnlineSum(gaussian_sum(layout, variances, time, trust, noise, epsilon), noise, world)
+    private = PrivateSum(layout, tuple(t.mechanism() for t in layout.tables), time, trust)
+    if variances is not None:
+        running = Running(time.cost, time.draws, time.error(time.steps))
+        drawn = (replace(t.mechanism(variances[t.name]), running=running) for t in layout.tables)
+        private = replace(private, mechanisms=tuple(drawn))
+        private = private.with_slack(noise, math.inf if ask is None else asked(ask)[0])
+    return OnlineSum(private, noise, world)
