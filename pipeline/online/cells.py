@@ -26,7 +26,7 @@ from pipeline.facts.promise import Dump
 from pipeline.files import whole_file, write_file
 from pipeline.online import linear, registry
 from pipeline.online.linear import Cell as LinearCell
-from pipeline.online.trial import SIMULATION, Calibration, Facts, Measured, Plain, Trial, TrialRow
+from pipeline.online.trial import SIMULATION, Calibration, Measured, Plain, Trial, TrialRow
 
 Options = tuple[tuple[str, Plain], ...]
 # a world's name and its sorted parameters
@@ -178,7 +178,7 @@ class StudyRow(TrialRow):
     curve_mean: list[float]
     curve_std: list[float]
     totals: list[float]
-    facts: Facts
+    facts: dict[str, Any]
 
 
 Rows = Sequence[StudyRow]

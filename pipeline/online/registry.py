@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
 
 from pipeline.declaration.code import is_plugin, plugin
 from pipeline.declaration.toml import CardError
 from pipeline.online import logged, mixtures, plants, rollouts, shuffle, tabular
-from pipeline.online.trial import Facts, Measured, OnlineAgent, Outcome, Trial, sent_by_user
+from pipeline.online.trial import Measured, OnlineAgent, Outcome, Trial, sent_by_user
 
 
 def no_data(trial: Trial) -> Outcome:
@@ -76,8 +75,7 @@ def measure(trial: Trial) -> Measured:
 def plain_values(trial: Trial, out: Outcome) -> Measured:
     """The outcome of a trial for a kept result, and one user's communication over all of their episodes."""
     sent = sent_by_user(out.release, len(out.policy or ()), out.numbers, trial.episodes_per_user)
-    facts = cast("Facts", dict(out.facts))
-    return {"marks": out.marks, "regret": out.regret, "facts": facts, "policy": out.policy, "sent": sent}
+    return {"marks": out.marks, "regret": out.regret, "facts": dict(out.facts), "policy": out.policy, "sent": sent}
 
 
 def modules_of(trial: Trial) -> tuple[str, ...]:
