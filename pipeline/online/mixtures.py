@@ -140,8 +140,8 @@ def settings_of(trial: Trial) -> Settings:
     base = {"paper": _PRINTED, None: _PLAIN}.get(trial.calibration, Settings())
     kind = KINDS[trial.agent]
     base = replace(base, growth=kind.growth)
-    knobs = trial.knobs
-    trial.over(defaults_of(trial.agent))
+    knobs = {key: value for key, value in trial.knobs.items() if key != "of"}
+    replace(trial, options=tuple(knobs.items())).over(defaults_of(trial.agent))
     for key, value in knobs.items():
         if key in _WORDS and value not in _WORDS[key]:
             raise CardError(f"{trial.agent}: {key} is one of {_WORDS[key]}; got {value!r}")
