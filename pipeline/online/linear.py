@@ -166,11 +166,6 @@ class Cell:
     runs: int
 
 
-def measure(cell: Cell) -> TrialRow:
-    """Run a cell; the same cell gives the same row."""
-    return _control(cell) if cell.learner is None else _learner(cell, cell.learner)
-
-
 @cache
 def _world(seed: int, features: Scale) -> LinearWorld:
     return linear_003(seed, features)
@@ -185,34 +180,25 @@ def _name(seed: int) -> str:
     return f"linear-003 instance {seed}"
 
 
-def _control(cell: Cell) -> TrialRow:
-    """A policy that looks at no data: exact, hence the same in every run."""
-    w = _world(cell.world, "normalised")
-    H, S, A = w.mdp.shape
-    policies = {
-        "uniform": uniform(H, S, A),
-        "behaviour": Policy(np.tile(w.behaviour, (H, 1, 1)), np.zeros((H, S), dtype=bool)),
-        "always-first": constant(H, S, A, 0),
-    }
-    gap = _optimum(cell.world) - policy_value(w.mdp, policies[cell.name])
-    return _row(cell, "control", gap, 0.0)
-
-
-def _row(
-    cell: Cell,
-    variant: str,
-    mean: float,
-    std: float,
-    calibration: str | None = None,
-    constants: str | None = None,
-    true: float | None = None,
-    ties: float | None = None,
-) -> TrialRow:
-    w = _world(cell.world, "normalised")
+def measure(cell: Cell) -> TrialRow:
+    """Run a cell; the same cell gives the same row, and a control, which looks at no data, the same in every run."""
+    x = cell.learner
+    w = _world(cell.world, "normalised" if x is None else x.features)
+    calibration, constants, spent, ties = None, None, None, None
+    if x is None:
+        policies = [_control(cell.name, w)]
+    else:
+        plan = _plan(cell, x, w)
+        task = linear_task(plan)
+        results = [_run(cell, x, w, plan, task, run) for run in range(cell.runs)]
+        policies, spent = [r.policy for r in results], true_rho(plan)
+        calibration = None if cell.rho is None else plan.terms.ask.calibration
+        constants, ties = _constants(cell, x, task), float(np.mean([r.tied.mean() for r in results]))
+    gaps = np.array([_optimum(cell.world) - policy_value(w.mdp, policy) for policy in policies])
     sent = None if cell.rho is None else in_the_clear("the curator", w.mdp.horizon, _NUMBERS)
     return TrialRow(
         agent=cell.name,
-        variant=variant,
+        variant="control" if x is None else x.variant,
         trust="none" if cell.rho is None else "central",
         world=_name(cell.world),
         episodes=cell.episodes,
@@ -222,16 +208,26 @@ def _row(
         calibration=calibration,
         constants=constants,
         metric="suboptimality",
-        mean=mean,
-        std=std,
+        mean=float(gaps.mean()),
+        std=float(gaps.std(ddof=1)) if len(gaps) > 1 else 0.0,
         runs=cell.runs,
-        true_rho=true,
-        true_epsilon=None if true is None else epsilon_from_rho(true, DELTA),
+        true_rho=None if spent is None else float(spent),
+        true_epsilon=None if spent is None else epsilon_from_rho(float(spent), DELTA),
         messages=None if sent is None else sent["messages"],
         bits=None if sent is None else sent["bits"],
         tie_share=ties,
         noise=SIMULATION,
     )
+
+
+def _control(name: str, w: LinearWorld) -> Policy:
+    H, S, A = w.mdp.shape
+    policies = {
+        "uniform": uniform(H, S, A),
+        "behaviour": Policy(np.tile(w.behaviour, (H, 1, 1)), np.zeros((H, S), dtype=bool)),
+        "always-first": constant(H, S, A, 0),
+    }
+    return policies[name]
 
 
 def _plan(cell: Cell, x: Contender, w: LinearWorld) -> LinearPlan:
@@ -243,18 +239,6 @@ def _plan(cell: Cell, x: Contender, w: LinearWorld) -> LinearPlan:
     )
     domain = LinearDomain(_name(cell.world), "synthetic", w.mdp.horizon, cell.episodes)
     return LinearPlan(domain, terms, w.features)
-
-
-def _learner(cell: Cell, x: Contender) -> TrialRow:
-    w = _world(cell.world, x.features)
-    plan = _plan(cell, x, w)
-    task = linear_task(plan)
-    results = [_run(cell, x, w, plan, task, run) for run in range(cell.runs)]
-    gaps = np.array([_optimum(cell.world) - policy_value(w.mdp, r.policy) for r in results])
-    spent, std = true_rho(plan), float(gaps.std(ddof=1)) if cell.runs > 1 else 0.0
-    calibration = None if cell.rho is None else plan.terms.ask.calibration
-    true, ties = None if spent is None else float(spent), float(np.mean([r.tied.mean() for r in results]))
-    return _row(cell, x.variant, float(gaps.mean()), std, calibration, _constants(cell, x, task), true, ties)
 
 
 def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: LinearTask, run: int) -> LinearResult:

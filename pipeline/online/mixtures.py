@@ -15,7 +15,6 @@ from functools import cache, partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_starts
 from pipeline.agents.linopt_po import TUNED_STEP, linopt_po, step_size
@@ -203,7 +202,8 @@ def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
         else linopt_vi(problem, s.growth, trial.stream(_TIES))
     )
     played = play(agent, EpisodeWorld(world.mdp, trial.stream(_WORLD)))
-    losses, best = played.regret, optimum(world.mdp)
+    losses, best, learnt = played.regret, optimum(world.mdp), played.result
+    probabilities = np.eye(world.mdp.shape[2])[learnt] if learnt.ndim == 2 else learnt
     marks, regret = curve(losses)
     delta = trial.delta or 0.0
     facts = {
@@ -212,24 +212,20 @@ def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
         "constants": constants_of(trial, s),
         "true_rho": None if guarantee.rho is None else float(guarantee.rho),
         "true_epsilon": guarantee.epsilon(delta) if trial.delta else None,
-        "tie_share": None if played.result.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
+        "tie_share": None if learnt.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
         "v_star": best,
-        "final_loss": best - policy_value(world.mdp, _as_probabilities(played.result, world.mdp.shape[2])),
+        "final_loss": best - policy_value(world.mdp, probabilities),
         "last_tenth": float(losses[-max(1, trial.episodes // 10) :].mean()),
         "plans": len(plan_starts(trial.episodes, s.growth)),
         "unknowns": problem.task.features.unknowns,
     }
-    return Outcome(marks, regret, facts, played.result.tolist(), _released(problem))
+    return Outcome(marks, regret, facts, learnt.tolist(), _released(problem))
 
 
 def _released(problem: Problem) -> Release:
     """Both regressions' sums as one release; those of rewards have a prefix."""
     first, *more = (r.regularizer.release() for r in (problem.transitions, problem.rewards) if r is not None)
     return first if not more else first.beside(more[0], "rewards_")
-
-
-def _as_probabilities(policy: NDArray[Any], actions: int) -> NDArray[Any]:
-    return np.eye(actions)[policy] if policy.ndim == 2 else policy
 
 
 @cache
