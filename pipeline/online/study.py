@@ -60,7 +60,7 @@ class Judged(TypedDict):
     holds: bool
     regime: str
     rule: str
-    variants: NotRequired[list[dict[str, str | bool]]]
+    variants: NotRequired[list[dict[str, Any]]]
 
 
 def check_world(world: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
