@@ -205,6 +205,11 @@ class HeldOutRun:
     outside: str | None = None
 
     @property
+    def since(self) -> int | None:
+        """By it and ``share`` this is a :class:`~pipeline.transaction.drawing.Splitting`, which reads both parts."""
+        return None if self.arrived is None else self.arrived.edition
+
+    @property
     def what(self) -> str:
         return f"{self.plan.what}, and scores of other people"
 
@@ -274,7 +279,7 @@ class HeldOutRun:
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         if resources.split is None:
             raise CardError(f"{snapshot.dataset}: people are split by the secret of a ledger, and there is none here")
-        earlier_editions = [] if self.arrived is None else editions_until(snapshot, self.arrived.edition)
+        earlier_editions = [] if self.since is None else editions_until(snapshot, self.since)
         learning_rows, held_out = split_people(snapshot, resources.split(self.share), earlier_editions)
         learning = self.plan.draw(learning_rows, resources, stage)
         learnt, (rho, joint) = self.plan.learn(learning), self._joint()
