@@ -183,10 +183,10 @@ class PlayedSimulation:
     @cached_property
     def simulation(self) -> Simulation:
         """Measurements of all agents over the seeds."""
-        agents, groups = [], gather(self.trials, self.outcomes)
+        agents, groups = [], gather(self.trials, self.outcomes).values()
         registration = find(self.trial.agent)
-        for row, group in zip(self.rows, groups, strict=True):
-            lost = self.losses(group.outcomes)
+        for row, outcomes in zip(self.rows, groups, strict=True):
+            lost = self.losses(outcomes)
             agent = row["agent"]
             role = "agent" if not agents else "plain" if agent == registration.plain else "control"
             agents.append(

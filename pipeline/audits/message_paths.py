@@ -404,7 +404,7 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
     if not any(batches) and not any(isinstance(t, ShuffledTarget) for t in targets):
         return []
     # the messages of one episode of a user are attacked, at its share of the loss
-    loss = shuffle.of_one_episode(trial.episodes_per_user, *trial.need_budget())
+    loss = shuffle.of_one_episode(trial.episodes_per_user, *asked(trial.ask()))
     calibration = trial.calibration or "tight"
     bits = crowd(*loss, calibration)
     if 4 * draws * (bits.users + bits.trials) > _MESSAGES:

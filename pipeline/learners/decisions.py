@@ -23,7 +23,6 @@ from pipeline.facts.learnt import Decisions, PolicyFacts, Truth, Weights, decisi
 from pipeline.learners.policy_files import (
     Exported,
     PolicyFiles,
-    Shown,
     escape,
     refuse_records,
     shown_cells,
@@ -205,15 +204,11 @@ USE, NEVER = "use", "never: vetoed"
 COLUMNS = ("step", "state", "action", "probability", "advice", "abstains", "tie", "vetoed")
 
 
-class Choice(TypedDict):
-    """An action and its probability."""
-
-    action: str
-    probability: float
-
-
 class Decision(TypedDict):
-    """Recommendation for one state at one step; no action where it keeps practice, or where one is to be drawn."""
+    """Recommendation for one state at one step; no action where it keeps practice, or where one is to be drawn.
+
+    ``actions``: each with its ``probability``.
+    """
 
     step: int
     state: str
@@ -221,7 +216,7 @@ class Decision(TypedDict):
     action: str | None
     abstains: bool
     tie: bool
-    actions: list[Choice]
+    actions: list[dict[str, str | float]]
     vetoed: list[str]
 
 
@@ -239,7 +234,7 @@ class StoredDecisions:
     tied: Bools
     vetoed: Bools
 
-    def shown(self) -> tuple[list[Shown], list[str]]:
+    def shown(self) -> tuple[list[dict[str, Any]], list[str]]:
         rows = shown_cells(self.policy, self.labels["states"], self.labels["actions"], self.tied)
         return rows, shown_lines(rows, len(self.labels["states"]))
 

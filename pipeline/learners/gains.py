@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -71,15 +71,6 @@ def read_gains_view(files: PolicyFiles, report: Report, release: Callable[[], Re
     return Gains(files.labels["observation"]["names"], files.labels["action"]["names"], gains_of(files))
 
 
-class Gain(TypedDict):
-    """One gain in logged units, from an observed number to a control."""
-
-    step: int
-    control: str
-    observed: str
-    gain: float
-
-
 class Control(TypedDict):
     """Control at an observation; ``cut``: it was shortened, ``outside``: the observation is longer than declared."""
 
@@ -109,7 +100,7 @@ class StoredGains:
         """The gains from observations as logged to controls as logged."""
         return self.gains * np.array(self.action.scale)[:, None] / np.array(self.observation.scale)
 
-    def rows(self) -> list[Gain]:
+    def rows(self) -> list[dict[str, Any]]:
         """One row a step, control and observed number, in logged units."""
         K, controls, observed = self.logged, self.action.names, self.observation.names
         return [
@@ -117,7 +108,7 @@ class StoredGains:
             for h, i, j in np.ndindex(K.shape)
         ]
 
-    def shown(self) -> tuple[list[Gain], list[str]]:
+    def shown(self) -> tuple[list[dict[str, Any]], list[str]]:
         rows = self.rows()
         lines = [f"{r['step']:>4}  {r['control']:20} {r['observed']:20} {r['gain']:.6g}" for r in rows]
         return rows, ["step  control              observed             gain", *lines]
@@ -213,16 +204,12 @@ class StoredObserved:
     ``observation``: names, centers, scales and radius of the observed numbers.
     """
 
+    of: Exported
     shown_at: StoredDecisions
     observation: DeclaredVector
     features: ObservedMap
     backups: tuple[Backup, ...]
     labels: Body
-
-    @property
-    def of(self) -> Exported:
-        """The run."""
-        return self.shown_at.of
 
     def shown(self) -> tuple[list[dict[str, object]], list[str]]:
         rows, lines = self.shown_at.shown()
@@ -311,4 +298,4 @@ def stored_observed(files: PolicyFiles, report: Body, of: Exported) -> StoredObs
         backups.append(Backup(row[:d], inverse, offset, multiplier, constant, clip, unit, labels["lattice"]))
     vector = DeclaredVector.model_validate(labels["observation"])
     decisions = stored_decisions(files, report, of)
-    return StoredObserved(decisions, vector, observed_map(labels["features"]["sample_of"]), tuple(backups), labels)
+    return StoredObserved(of, decisions, vector, observed_map(labels["features"]["sample_of"]), tuple(backups), labels)

@@ -26,7 +26,7 @@ from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated, peopl
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
 from pipeline.facts.promise import Joint
 from pipeline.facts.verdict import fixed_width
-from pipeline.learners.learner import Adaptive, Learnt, Quote, RunPlan, joint_cost, listed_facts
+from pipeline.learners.learner import Adaptive, Learnt, Quote, RunPlan, described, joint_quote, listed_facts, priced
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import Body
@@ -36,8 +36,7 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import HELD_OUT, Mechanism, Release
-from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.held_out import RULE, PartFacts, part_facts, parts_cost
+from pipeline.statistics.held_out import RULE, part_facts, parts_cost
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.scores import SCORES
 from pipeline.transaction.drawing import Stage
@@ -106,7 +105,7 @@ class Evaluable(Protocol):
 class Regressing(Protocol):
     """A plan of regressions, which are bounded together and whose scales may follow answers."""
 
-    def part(self) -> PartFacts | None:
+    def part(self) -> Body | None:
         """Cost of the regressions to a part of the people, with its grounds; None without noise."""
         ...
 
@@ -207,6 +206,7 @@ class HeldOutRun:
 
     @property
     def since(self) -> int | None:
+        """By it and ``share`` this is a :class:`~pipeline.transaction.drawing.Splitting`, which reads both parts."""
         return None if self.arrived is None else self.arrived.edition
 
     @property
@@ -252,19 +252,19 @@ class HeldOutRun:
 
     def _described(self) -> list[dict[str, object]]:
         learning = self.plan.charge()[1].get("mechanisms", [])
-        return [*learning, *map(describe_mechanism, self._evaluating)]
+        return [*learning, *described(self._evaluating)]
 
     def spec(self) -> list[Any]:
         """Both parts: whatever decides the policy decides the queries about it."""
-        described = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
+        listed = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
         optional = [self.own_code] if self.own_code else []
         optional += [] if self.arrived is None else [self.arrived.facts()]
-        return [HELD_OUT, str(self.share), self.plan.spec(), self.evaluation.spec(), described, *optional]
+        return [HELD_OUT, str(self.share), self.plan.spec(), self.evaluation.spec(), listed, *optional]
 
     def charge(self) -> tuple[Fraction | None, Body]:
         """Charge both parts at once: the cost of the person who pays most."""
         (rho, joint), mechanisms, learning = self._joint(), self._described(), self.plan.charge()[1]
-        body: Body = {"joint": {"rho_exact": None if rho is None else str(rho), **joint}}
+        body: Body = {"joint": priced(rho, joint)}
         body |= {"epsilon": None, "mechanisms": mechanisms}
         body |= {} if self.arrived is None else {SINCE: self.arrived.facts()}
         if "planned_calls" in learning:
@@ -295,10 +295,8 @@ class HeldOutRun:
 
     def quote(self) -> Quote:
         (rho, _), learning = self._joint(), self.plan.quote()
-        delta = learning.spent["delta"] or 0.5
-        joint = Joint.model_validate(self.charge()[1]["joint"])
-        listed, cost = [*learning.mechanisms, *listed_facts(self._evaluating)], joint_cost(rho, delta)
-        return Quote(listed, rho, cost, joint, learning.outlook)
+        listed, delta = [*learning.mechanisms, *listed_facts(self._evaluating)], learning.spent["delta"] or 0.5
+        return joint_quote(listed, rho, delta, self.charge()[1]["joint"], **learning.outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         """The budget that fits the learning part: both parts together cost the same."""
@@ -324,8 +322,8 @@ class HeldOutRun:
             if (far := beyond(self.evaluation, learnt, answers)) is not None:
                 # said first: no number of people brings such a policy inside
                 evaluated = replace(evaluated, calibrated=False, outside=far)
-        cost = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
-        return LearntHeldOut(published, evaluated, Joint.model_validate(cost))
+        joint = priced(release.joint_rho, release.joint or {})
+        return LearntHeldOut(published, evaluated, Joint.model_validate(joint))
 
     def _learnt(self, release: Release) -> Learnt:
         """The policy that held-out people evaluate."""

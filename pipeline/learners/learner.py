@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
-from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, Card
@@ -19,6 +19,7 @@ from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
 from pipeline.facts.promise import Joint, MechanismFacts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
+from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.losses import SpentBudget, spent_budget
 from pipeline.privacy.noise import NoiseSource
@@ -31,44 +32,49 @@ if TYPE_CHECKING:
     from pipeline.worlds.surrogate import SimulatedRun
 
 
-class Outlook(TypedDict):
-    """Forecasts of a plan beside its cost; keys as in :class:`~pipeline.facts.answers.PlanAnswer`."""
-
-    visits_per_cell_if_even: NotRequired[float]
-    noise_per_cell: NotRequired[dict[str, float]]
-    what_if: list[dict[str, float | None]]
-    people_needed: dict[str, int]
-    most_squares: NotRequired[float]
-    squares_a_direction_needs: NotRequired[float]
-
-
 @dataclass(frozen=True)
 class Quote:
     """Release and cost of a run, from declarations alone.
 
     ``rho``: exact cost in zCDP; None where nothing is private.
     ``joint``: grounds of a joint bound of the tables; None where each table is priced alone.
+    ``outlook``: forecasts beside its cost, by the fields of :class:`~pipeline.facts.answers.PlanAnswer`.
     """
 
     mechanisms: Sequence[MechanismFacts | CallFacts]
     rho: Fraction | None
     spent: SpentBudget
     joint: Joint | None
-    outlook: Outlook
+    outlook: Body
 
 
 def listed_facts(mechanisms: Sequence[Mechanism]) -> list[MechanismFacts]:
     """The tables of a quote."""
-    return [MechanismFacts.model_validate(describe_mechanism(m)) for m in mechanisms]
+    return [MechanismFacts.model_validate(m) for m in described(mechanisms)]
 
 
-def joint_cost(rho: Fraction | None, delta: float) -> SpentBudget:
-    """``rho``, ``epsilon`` and ``delta`` of tables that are bounded together.
+def described(mechanisms: Sequence[Mechanism]) -> list[dict[str, object]]:
+    """The tables as a ledger and a certificate list them."""
+    return [describe_mechanism(m) for m in mechanisms]
+
+
+def priced(rho: Fraction | None, grounds: Body) -> dict[str, object]:
+    """The joint cost of tables, exact as text, and its grounds."""
+    return {"rho_exact": None if rho is None else str(rho), **grounds}
+
+
+def joint_quote(
+    mechanisms: Sequence[MechanismFacts | CallFacts], rho: Fraction | None, delta: float, joint: Body, **outlook: Any
+) -> Quote:
+    """The quote of tables that are bounded together.
 
     ``rho``: their joint cost in zCDP; None without noise.
+    ``joint``: the same with its grounds.
     """
     nothing = SpentBudget(rho=None, epsilon=None, delta=None, pure=False)
-    return nothing if rho is None else spent_budget((), delta, rho)
+    spent = nothing if rho is None else spent_budget((), delta, rho)
+    forecasts = {"what_if": list[Body](), "people_needed": dict[str, int](), **outlook}
+    return Quote(mechanisms, rho, spent, Joint.model_validate(joint), forecasts)
 
 
 def typeable(value: float) -> float:

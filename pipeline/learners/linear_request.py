@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -54,7 +54,7 @@ from pipeline.learners.decisions import (
     total_assumed,
 )
 from pipeline.learners.gains import ADVISED, OBSERVED_KIND
-from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts, table_size
+from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced, table_size
 from pipeline.learners.policy_files import PolicyFiles, columns_by_step
 from pipeline.learners.tabular_learning import simple_policies
 from pipeline.learners.terms import Linear, Terms, check_gaussian
@@ -66,11 +66,9 @@ from pipeline.mdp.features import FeatureMap, ObservedMap
 from pipeline.mdp.policy import Policy, best_actions
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, admit_release
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout, reward_lattice
-from pipeline.statistics.held_out import PartFacts, RegressionFacts
-from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.linear_plan import GRAM_SHARE, VARIANCE_SHARE, LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.linear_sums import (
     InteractiveRegression,
     RecordedRegression,
@@ -134,30 +132,31 @@ def point_name(logged: Array, state: str, d: Domain) -> str:
 
 @dataclass(frozen=True)
 class LinearRequest:
-    """One linear run: card, agent, plan and constants.  Rewards are in units of the declared range's width.
+    """One linear run: regressions, bounded together.  Rewards are in units of the declared range's width.
 
     ``start_rho``: budget of the released first states; None where the card declares them or nothing is private.
     ``beta``: PEVI's multiplier; None: C √d, which is VAPVI's (the theorem's pushes every value to its least).
     """
 
     card: Card
-    agent: str
+    terms: Terms
     method: LinearMethod
     plan: LinearPlan
     constants: LinearConstants
-    seed: int
     start_rho: Fraction | None = None
     beta: float | None = None
+    what = "sums"
+    reference = "uniform choice"
+    stages = WHOLE
+
+    @property
+    def exact(self) -> bool:
+        return self.plan.rho is None
 
     @property
     def adaptive(self) -> bool:
         """True where the planner's constants are part of the release."""
         return self.plan.terms.variant != "one_shot"
-
-    @property
-    def features(self) -> FeatureMap:
-        """The declared map, as the sums use it."""
-        return self.plan.features
 
     @property
     def unit(self) -> float:
@@ -199,8 +198,7 @@ class LinearRequest:
     def rho(self) -> Fraction | None:
         """Exact cost of the whole release, first states included."""
         linear = true_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).rho
-        first = self.start_mechanism
-        return linear if linear is None or first is None else linear + (first.rho or 0)
+        return linear if linear is None or self.start is None else linear + (self.start.rho or 0)
 
     def joining(self) -> list[Fraction | None]:
         """Exact cost of the release to a person who is added or removed, part by part."""
@@ -217,26 +215,21 @@ class LinearRequest:
         variance = None if self.start_rho is None else math.ceil(table.replace.l2_squared / (2 * self.start_rho))
         return PrivateSum(layout, (table.mechanism(variance),))
 
-    @property
-    def start_mechanism(self) -> Mechanism | None:
-        """The table of first states, where one is released."""
-        return None if self.start is None else self.start.mechanisms[0]
-
     def mechanisms(self) -> tuple[Mechanism, ...] | None:
         """The released tables where they are known beforehand; None where scales follow answers."""
         if self.adaptive:
             return None
-        first = self.start_mechanism
-        return (*one_shot_sum(self.plan).mechanisms, *([] if first is None else [first]))
+        return one_shot_sum(self.plan).mechanisms + (() if self.start is None else self.start.mechanisms)
 
     def joint(self) -> dict[str, object]:
         """Facts behind the joint cost, as the release records them."""
-        return {"rho_exact": None if self.rho is None else str(self.rho), **joint_facts(self.plan)}
+        return priced(self.rho, joint_facts(self.plan))
 
     def calls(self) -> list[dict[str, object]]:
         """The planned calls of an adaptive release, exact costs as text, and the table of first states."""
         calls = list(planned_calls(self.plan))
-        if (first := self.start_mechanism) is not None:
+        if self.start is not None:
+            (first,) = self.start.mechanisms
             facts = {"name": "first states", "sensitivity": first.rule, "adaptive": False, "rho": str(first.rho)}
             calls.append({**facts, "tables": ["n_0"], "variance": first.variance})
         return calls
@@ -245,16 +238,16 @@ class LinearRequest:
         """Everything besides the data that an adaptive planner's queries depend on."""
         c, terms = self.constants, self.plan.terms
         return PlannerFacts(
-            agent=self.agent,
+            agent=self.terms.agent,
             version=PLANNER_VERSION,
             constants={"C": c.C, "D": c.D, "ridge": c.ridge, "shift": c.shift, "failure": c.failure},
             beta=self.multiplier if self.method == "pevi" else None,
-            seed_of_ties=self.seed,
+            seed_of_ties=self.terms.planner.seed,
             variant=terms.variant,
             calibration=terms.ask.calibration,
             split=terms.halves,
             variance=terms.variance,
-            shares=[str(terms.gram_share), str(terms.variance_share)],
+            shares=[str(GRAM_SHARE), str(VARIANCE_SHARE)],
             steps=[terms.value_steps, terms.weight_steps],
             bounds=list(self.plan.domain.bounds),
             can_end=self.plan.domain.can_end,
@@ -262,14 +255,131 @@ class LinearRequest:
             vetoes=[(str(s), str(a)) for s, a in self.card.domain.vetoes],
         )
 
+    def admit(self, noise: NoiseSource) -> None:
+        admit_release(noise, self.card.name, self.card.kind, self.exact)
 
-def linear_request(card: Card, recipe: Terms, method: LinearMethod) -> LinearRequest:
+    def spec(self) -> list[Any]:
+        """The release's own terms where re-planning is free; the whole planner where it is not (privacy.md §0.1-4)."""
+        if (listed := self.mechanisms()) is not None:
+            return [self.joint(), described(listed)]
+        return [self.joint(), self.calls(), self.planner_facts().model_dump()]
+
+    def charge(self) -> tuple[Fraction | None, Body]:
+        """Planned calls, or the mechanisms where they are known."""
+        body = {"joint": self.joint(), "epsilon": None, **joining_facts(self.card.kind, self.joining())}
+        if (listed := self.mechanisms()) is not None:
+            return self.rho, body | {"mechanisms": described(listed)}
+        return self.rho, body | {"planned_calls": self.calls(), "planner": self.planner_facts().model_dump()}
+
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
+        terms, steps = self.plan.terms, self.plan.reward_steps
+        if self.observed is not None:
+            onto = None if self.adaptive else self.plan.onto
+            batches = ObservedRows(snapshot, self.card, self.observed, resources, onto)
+            observed = StreamRows(batches, self.observed.dimension, snapshot.kind)
+            return stage("release", lambda noise: draw_linear(self, observed, noise))
+
+        def sums() -> dict[Side, Tallies]:
+            split = terms.halves and self.adaptive
+            return tally(snapshot, self.card, terms.value_steps, steps, split=split, resources=resources)
+
+        rows = TalliedRows(self.plan.features, sums, snapshot.kind)
+        return stage("release", lambda noise: draw_linear(self, rows, noise))
+
+    def quote(self) -> Quote:
+        """One row a call, or a table where nothing adapts."""
+        return joint_quote(_planned(self), self.rho, self.card.budget.delta, self.joint())
+
+    def fitting(self, left: Fraction) -> Mapping[str, float] | None:
+        return fitting_rho(left)
+
+    def learn(self, release: Release) -> LinearLearnt:
+        return learn_linear(self, release)
+
+    def part(self) -> Body | None:
+        rho, joining = self.rho, self.joining()
+        if rho is None or None in joining:
+            return None
+        joining_cost = sum((c for c in joining if c is not None), Fraction(0))
+        return {"rho_exact": str(rho), "rho_add_remove": str(joining_cost), "sums": [], "regressions": self.joint()}
+
+    def evaluation(self) -> LinearEvaluation | ObservedEvaluation:
+        if self.observed is not None:
+            from pipeline.learners.observed_evaluation import ObservedEvaluation
+
+            return ObservedEvaluation(self, self.terms)
+        if (cells := table_size(self.card)) > _MOST_COUNTED:
+            raise CardError(
+                f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g}: who evaluates is counted by "
+                f"step, state, action and successor, which are {cells:,} cells; up to {_MOST_COUNTED:,} are drawn"
+            )
+        from pipeline.learners.linear_evaluation import LinearEvaluation
+
+        return LinearEvaluation(self, self.terms)
+
+    def unforeseen(self) -> str | None:
+        features, observed = self.card.features, self.observed is not None
+        if observed and self.terms.known is not None:
+            return "no world of [evaluate] shows observations; leave it out for a made-up one that does"
+        if features is None or (features.kind != "one_hot" and self.terms.known is None and not observed):
+            return "a made-up world is not linear in these features; declare one in [evaluate], or one_hot features"
+        if self.terms.linear is not None and self.terms.linear.halves:
+            return "halves = true: a log is simulated as sums, which cannot be split by person"
+        return None
+
+    def log_size(self, episodes: int) -> int:
+        """The size of its tables, however many episodes."""
+        if self.observed is None:
+            return table_size(self.card)
+        from pipeline.worlds.surrogate import places_of
+
+        return table_size(places_of(self.card).card)
+
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
+        from pipeline.learners.forecast import Seed, foresee
+        from pipeline.worlds.surrogate import places_of
+
+        request, ball = self, None
+        if request.observed is not None:
+            places = places_of(request.card)
+            plan, ball = replace(request.plan, features=places.features), places.ball
+            request = replace(request, card=places.card, plan=plan)
+        silent = replace(request, plan=request.plan.without_noise(), start_rho=None)
+
+        def learn(logged: Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:
+            visits = logged.visits_and_rewards(episodes, np.random.default_rng(of_log))
+            tallies: dict[Side, Tallies] = {"both": _tallies(request, *visits)}
+            rows = TalliedRows(request.plan.features, lambda: tallies, "synthetic")
+            return [plan_linear(r, draw_linear(r, rows, SeededNoise(noise)))[1] for r in (request, silent)]
+
+        return foresee(request.card, self.terms, seeds, learn, ball=ball)
+
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
+        """Every step is released alike, and by the same code."""
+        from pipeline.audits.regressions import linear_target
+
+        plan = self.plan
+        # a plan of two steps has each kind of call
+        return [linear_target(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, _STEPS))))]
+
+    def whole_plan(self) -> WholePlan | None:
+        plan = self.plan
+        claimed = true_rho(plan)
+        if claimed is None or plan.domain.horizon <= _STEPS:
+            return None
+        from pipeline.audits.attack import WholePlan
+        from pipeline.audits.regressions import linear_cost
+
+        return WholePlan(f"A plan of {_STEPS} of {plan.domain.horizon} steps", linear_cost(plan), claimed)
+
+
+def linear_request(card: Card, terms: Terms, method: LinearMethod) -> LinearRequest:
     """Check a linear run against its card; reads no rows.
 
-    ``recipe``: its budget, constants and lattice.
+    ``terms``: its budget, constants and lattice.
     Raises CardError if the card declares no features, or the sums would not fit.
     """
-    ask, options, agent = recipe.ask_for(card), recipe.linear or Linear(), recipe.agent
+    ask, options, agent = terms.ask_for(card), terms.linear or Linear(), terms.agent
     rho = ask.zcdp()
     d, (low, high) = card.domain, card.reward.range
     if card.features is None:
@@ -290,9 +400,9 @@ def linear_request(card: Card, recipe: Terms, method: LinearMethod) -> LinearReq
         (low / (high - low), high / (high - low)),
         card.unit.episodes_per_user,
         can_end=bool(d.states.ends),
-        teaching=1 - recipe.reserve,
+        teaching=1 - terms.reserve,
     )
-    terms = LinearTerms(
+    queries = LinearTerms(
         Ask(None if rho is None else rho - (share or 0), calibration=ask.calibration),
         "one_shot" if method == "one-shot" else options.targets,
         options.halves,
@@ -300,17 +410,14 @@ def linear_request(card: Card, recipe: Terms, method: LinearMethod) -> LinearReq
         value_steps=options.steps,
     )
     try:
-        features = _map_of(card)
-        if features.dimension > _WIDEST:
-            raise ValueError(f"{features.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
-        plan = LinearPlan(domain, terms, features)
+        plan = LinearPlan(domain, queries, _map_of(card))
         if method == "one-shot" and plan.successors > len(plan.landings):
             raise ValueError(
                 f"values are fitted on {len(plan.landings)} public observations by {plan.successors} features of one; "
                 "declare fewer features, or use dp-vapvi"
             )
-        c = LinearConstants(options.C, options.D, options.ridge, options.shift, recipe.planner.failure)
-        request = LinearRequest(card, agent, method, plan, c, recipe.planner.seed, share, options.beta)
+        c = LinearConstants(options.C, options.D, options.ridge, options.shift, terms.planner.failure)
+        request = LinearRequest(card, terms, method, plan, c, share, options.beta)
         if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
             raise ValueError("these scales would spend more than was asked; a real dataset needs calibration = 'tight'")
     except (ValueError, OverflowError) as e:
@@ -323,12 +430,13 @@ def _map_of(card: Card) -> FeatureMap:
     d, f = card.domain, card.features
     assert f is not None
     sizes = len(d.live_states), len(d.action_labels)
-    if d.observation is None:
-        return f.feature_map(*sizes)
-    observed = f.observed(*sizes, d.observation)
-    if observed.dimension > _WIDEST:
-        raise ValueError(f"{observed.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
-    return observed.feature_map(first_observations(d, d.observation))
+    declared = f.feature_map(*sizes) if d.observation is None else f.observed(*sizes, d.observation)
+    if declared.dimension > _WIDEST:
+        raise ValueError(f"{declared.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
+    if isinstance(declared, FeatureMap):
+        return declared
+    assert d.observation is not None
+    return declared.feature_map(first_observations(d, d.observation))
 
 
 # a direction with at most this multiple of ridge and shift behind it may have no row
@@ -422,7 +530,7 @@ def plan_linear(request: LinearRequest, release: Release) -> tuple[LinearResult,
     if request.adaptive:
         result = _plan_on(request, RecordedRegression(request.plan, release))
     else:
-        statistics, rng = released_statistics(request.plan, release), np.random.default_rng(request.seed)
+        statistics, rng = released_statistics(request.plan, release), np.random.default_rng(request.terms.planner.seed)
         result = one_shot(statistics, task, c, rng, threshold)
     seen = allowed & (np.stack([b.evidence(task.reference) for b in result.backups]) > threshold)
     return result, Policy(_among(request, result, seen), np.asarray(~seen.any(-1))), threshold
@@ -433,7 +541,8 @@ def _among(request: LinearRequest, result: LinearResult, seen: Bools) -> Array:
 
     An adaptive planner's queries follow its own greedy values and stay as they are: another choice here is free.
     """
-    rng, task, chosen = np.random.default_rng(request.seed), request.task, result.policy.probabilities.copy()
+    rng, task = np.random.default_rng(request.terms.planner.seed), request.task
+    chosen = result.policy.probabilities.copy()
     for h, backup in enumerate(result.backups):
         Q, clipped = backup.q(task.reference)
         best, _ = best_actions(clipped, Q, seen[h], rng, max(map(abs, task.value_range(0))))
@@ -444,7 +553,7 @@ def _among(request: LinearRequest, result: LinearResult, seen: Bools) -> Array:
 
 def _plan_on(request: LinearRequest, mechanism: InteractiveMechanism) -> LinearResult:
     # the seed of ties is a constant of the mechanism; it protects nobody
-    rng, centred = np.random.default_rng(request.seed), request.plan.centred
+    rng, centred = np.random.default_rng(request.terms.planner.seed), request.plan.centred
     if request.method == "pevi":
         return pevi(mechanism, request.task, request.constants, rng, request.multiplier, centred=centred)
     return vapvi(mechanism, request.task, request.constants, rng, centred=centred)
@@ -511,7 +620,7 @@ def _constants(learnt: LinearLearnt) -> TabularConstants:
         bounds=None,
         failure_probability=c.failure,
         threshold=learnt.threshold,
-        seed_of_ties=request.seed,
+        seed_of_ties=request.terms.planner.seed,
         part_of_the_release=request.adaptive,
         planner=request.planner_facts(),
     )
@@ -627,146 +736,8 @@ class LinearLearner:
                 f"[linear]: 'targets' and 'halves' belong to dp-vapvi; {agent} asks once, whatever the targets"
             )
 
-    def plan(self, card: AnyCard, terms: Terms) -> LinearRun:
-        return LinearRun(linear_request(require_tabular(card), terms, self.method), terms)
-
-
-@dataclass(frozen=True)
-class LinearRun:
-    """A run of regressions, bounded together."""
-
-    request: LinearRequest
-    terms: Terms
-    what = "sums"
-    reference = "uniform choice"
-    stages = WHOLE
-
-    @property
-    def exact(self) -> bool:
-        return self.request.plan.rho is None
-
-    def admit(self, noise: NoiseSource) -> None:
-        admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
-
-    def spec(self) -> list[Any]:
-        """The release's own terms where re-planning is free; the whole planner where it is not (privacy.md §0.1-4)."""
-        r = self.request
-        if (listed := r.mechanisms()) is not None:
-            return [r.joint(), [describe_mechanism(m) for m in listed]]
-        return [r.joint(), r.calls(), r.planner_facts().model_dump()]
-
-    def charge(self) -> tuple[Fraction | None, Body]:
-        """Planned calls, or the mechanisms where they are known."""
-        r = self.request
-        body = {"joint": r.joint(), "epsilon": None, **joining_facts(r.card.kind, r.joining())}
-        if (listed := r.mechanisms()) is not None:
-            return r.rho, body | {"mechanisms": [describe_mechanism(m) for m in listed]}
-        return r.rho, body | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}
-
-    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        r, terms = self.request, self.request.plan.terms
-        split = terms.halves and r.adaptive
-
-        if r.observed is not None:
-            batches = ObservedRows(snapshot, r.card, r.observed, resources, None if r.adaptive else r.plan.onto)
-            observed = StreamRows(batches, r.observed.dimension, snapshot.kind)
-            return stage("release", lambda noise: draw_linear(r, observed, noise))
-
-        def sums() -> dict[Side, Tallies]:
-            steps = r.plan.reward_steps
-            return tally(snapshot, r.card, terms.value_steps, steps, split=split, resources=resources)
-
-        return stage("release", lambda noise: draw_linear(r, TalliedRows(r.features, sums, snapshot.kind), noise))
-
-    def quote(self) -> Quote:
-        """One row a call, or a table where nothing adapts."""
-        r = self.request
-        joint, cost = Joint.model_validate(r.joint()), joint_cost(r.rho, r.card.budget.delta)
-        return Quote(_planned(r), r.rho, cost, joint, Outlook(what_if=[], people_needed={}))
-
-    def fitting(self, left: Fraction) -> Mapping[str, float] | None:
-        return fitting_rho(left)
-
-    def learn(self, release: Release) -> LinearLearnt:
-        return learn_linear(self.request, release)
-
-    def part(self) -> PartFacts | None:
-        rho, joining = self.request.rho, self.request.joining()
-        if rho is None or None in joining:
-            return None
-        joining_cost = sum((c for c in joining if c is not None), Fraction(0))
-        facts = cast("RegressionFacts", self.request.joint())
-        return {"rho_exact": str(rho), "rho_add_remove": str(joining_cost), "sums": [], "regressions": facts}
-
-    def evaluation(self) -> LinearEvaluation | ObservedEvaluation:
-        if self.request.observed is not None:
-            from pipeline.learners.observed_evaluation import ObservedEvaluation
-
-            return ObservedEvaluation(self.request, self.terms)
-        if (cells := table_size(self.request.card)) > _MOST_COUNTED:
-            raise CardError(
-                f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g}: who evaluates is counted by "
-                f"step, state, action and successor, which are {cells:,} cells; up to {_MOST_COUNTED:,} are drawn"
-            )
-        from pipeline.learners.linear_evaluation import LinearEvaluation
-
-        return LinearEvaluation(self.request, self.terms)
-
-    def unforeseen(self) -> str | None:
-        features, observed = self.request.card.features, self.request.observed is not None
-        if observed and self.terms.known is not None:
-            return "no world of [evaluate] shows observations; leave it out for a made-up one that does"
-        if features is None or (features.kind != "one_hot" and self.terms.known is None and not observed):
-            return "a made-up world is not linear in these features; declare one in [evaluate], or one_hot features"
-        if self.terms.linear is not None and self.terms.linear.halves:
-            return "halves = true: a log is simulated as sums, which cannot be split by person"
-        return None
-
-    def log_size(self, episodes: int) -> int:
-        """The size of its tables, however many episodes."""
-        card = self.request.card
-        if self.request.observed is not None:
-            from pipeline.worlds.surrogate import places_of
-
-            card = places_of(card).card
-        return table_size(card)
-
-    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
-        from pipeline.learners.forecast import Seed, foresee
-        from pipeline.worlds.surrogate import places_of
-
-        request, ball = self.request, None
-        if request.observed is not None:
-            places = places_of(request.card)
-            plan, ball = replace(request.plan, features=places.features), places.ball
-            request = replace(request, card=places.card, plan=plan)
-        silent = replace(request, plan=request.plan.without_noise(), start_rho=None)
-
-        def learn(logged: Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:
-            visits = logged.visits_and_rewards(episodes, np.random.default_rng(of_log))
-            tallies: dict[Side, Tallies] = {"both": _tallies(request, *visits)}
-            rows = TalliedRows(request.features, lambda: tallies, "synthetic")
-            return [plan_linear(r, draw_linear(r, rows, SeededNoise(noise)))[1] for r in (request, silent)]
-
-        return foresee(request.card, self.terms, seeds, learn, ball=ball)
-
-    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """Every step is released alike, and by the same code."""
-        from pipeline.audits.regressions import linear_target
-
-        plan = self.request.plan
-        # a plan of two steps has each kind of call
-        return [linear_target(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, _STEPS))))]
-
-    def whole_plan(self) -> WholePlan | None:
-        plan = self.request.plan
-        claimed = true_rho(plan)
-        if claimed is None or plan.domain.horizon <= _STEPS:
-            return None
-        from pipeline.audits.attack import WholePlan
-        from pipeline.audits.regressions import linear_cost
-
-        return WholePlan(f"A plan of {_STEPS} of {plan.domain.horizon} steps", linear_cost(plan), claimed)
+    def plan(self, card: AnyCard, terms: Terms) -> LinearRequest:
+        return linear_request(require_tabular(card), terms, self.method)
 
 
 def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallies:
@@ -786,8 +757,8 @@ def _planned(request: LinearRequest) -> Sequence[MechanismFacts | CallFacts]:
         return listed_facts(listed)
     rows: list[CallFacts] = []
     for call in request.calls():
-        rho = None if call["rho"] in (None, "None") else Fraction(str(call["rho"]))
+        exact = None if call["rho"] == "None" else call["rho"]
         described = {key: call[key] for key in ("name", "sensitivity", "tables", "adaptive")}
-        cost = {"rho": None if rho is None else float(rho), "rho_exact": None if rho is None else str(rho)}
+        cost = {"rho": None if exact is None else float(Fraction(str(exact))), "rho_exact": exact}
         rows.append(CallFacts.model_validate(described | cost))
     return rows

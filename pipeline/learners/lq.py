@@ -29,7 +29,7 @@ from pipeline.facts.learnt import (
 )
 from pipeline.facts.promise import Joint
 from pipeline.learners.gains import gain_files
-from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
+from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Lq, Terms, check_gaussian
 from pipeline.ledger.chain import Body
@@ -41,7 +41,6 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise
 from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.lq import LqSums, draw_lq, gram_deviation, lq_layout, lq_sum, released_moments
 from pipeline.statistics.private_sum import PrivateSum, joining_facts
 from pipeline.transaction.drawing import WHOLE, Stage
@@ -266,8 +265,7 @@ class LqRun:
 
     def joint(self) -> dict[str, object]:
         """Facts behind the joint cost, as the release records them."""
-        rho = self.summed.rho
-        return {"rho_exact": None if rho is None else str(rho), **self.layout.joint()}
+        return priced(self.summed.rho, self.layout.joint())
 
     @property
     def exact(self) -> bool:
@@ -276,15 +274,12 @@ class LqRun:
     def admit(self, noise: NoiseSource) -> None:
         self.summed.admit(noise)
 
-    def _described(self) -> list[dict[str, object]]:
-        return [describe_mechanism(m) for m in self.summed.mechanisms]
-
     def spec(self) -> list[Any]:
         """The clips of rows, and the mechanisms."""
-        return [self.joint(), self._described()]
+        return [self.joint(), described(self.summed.mechanisms)]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        body = {"joint": self.joint(), "epsilon": None, "mechanisms": self._described()}
+        body = {"joint": self.joint(), "epsilon": None, "mechanisms": described(self.summed.mechanisms)}
         return self.summed.rho, body | joining_facts(self.card.kind, [self.summed.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
@@ -294,9 +289,9 @@ class LqRun:
     def quote(self) -> Quote:
         """Release and cost, and the largest sum of squares beside the one that exceeds the noise."""
         most = round(2 * self.layout.episodes * self.layout.horizon * (1 - self.terms.reserve))
-        outlook = Outlook(what_if=[], people_needed={}, most_squares=most, squares_a_direction_needs=self.floor)
-        rho, joint = self.summed.rho, Joint.model_validate(self.joint())
-        return Quote(listed_facts(self.summed.mechanisms), rho, joint_cost(rho, self.card.budget.delta), joint, outlook)
+        squares = {"most_squares": most, "squares_a_direction_needs": self.floor}
+        listed, rho = listed_facts(self.summed.mechanisms), self.summed.rho
+        return joint_quote(listed, rho, self.card.budget.delta, self.joint(), **squares)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         return fitting_rho(left)

@@ -42,7 +42,7 @@ from pipeline.learners.decisions import (
     tabular_truth,
     total_assumed,
 )
-from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
+from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import OneStep, Terms, check_gaussian
 from pipeline.ledger.chain import Body
@@ -53,7 +53,6 @@ from pipeline.logs.target_sums import sum_targets
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource, RealDataError, admit_release
 from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import even_visits
 from pipeline.statistics.private_sum import joining_facts
@@ -95,8 +94,7 @@ class LearntStep:
     def facts(self) -> LearntFacts:
         """Facts without an estimate of the value: no released number gives one."""
         no_ties = np.zeros(self.policy.abstains.shape, dtype=bool)
-        cost = self.release.joint_rho
-        joint = {"rho_exact": None if cost is None else str(cost), **self.plan.joint()}
+        joint = priced(self.release.joint_rho, self.plan.joint())
         return LearntFacts(
             constants=_constants(self.plan, self.terms),
             value=_value(self.plan.card),
@@ -379,19 +377,15 @@ class OneStepRun:
         admit_release(noise, self.plan.card.name, self.plan.card.kind, self.exact)
 
     def _joint(self) -> dict[str, object]:
-        cost = self.plan.cost
-        return {"rho_exact": None if cost is None else str(cost), **self.plan.joint()}
-
-    def _described(self) -> list[dict[str, object]]:
-        return [describe_mechanism(m) for m in self.plan.mechanisms]
+        return priced(self.plan.cost, self.plan.joint())
 
     def spec(self) -> list[Any]:
         """The mechanisms, and the joint facts that make the second query."""
-        return [self._joint(), self._described()]
+        return [self._joint(), described(self.plan.mechanisms)]
 
     def charge(self) -> tuple[Fraction | None, Body]:
         """Charge all stages at once, whatever the first answers."""
-        body: Body = {"joint": self._joint(), "epsilon": None, "mechanisms": self._described()}
+        body: Body = {"joint": self._joint(), "epsilon": None, "mechanisms": described(self.plan.mechanisms)}
         joining_costs = [s.joining_cost for s in self.plan.stages.values()]
         return self.plan.cost, body | joining_facts(self.plan.card.kind, joining_costs)
 
@@ -429,14 +423,14 @@ class OneStepRun:
 
     def quote(self) -> Quote:
         card, mechanisms = self.plan.card, self.plan.mechanisms
-        outlook = Outlook(
+        return joint_quote(
+            listed_facts(mechanisms),
+            self.plan.cost,
+            card.budget.delta,
+            self._joint(),
             visits_per_cell_if_even=even_visits(card, self.terms.teachers(card)),
             noise_per_cell={m.table: m.standard_deviation for m in mechanisms},
-            what_if=[],
-            people_needed={},
         )
-        joint, cost = Joint.model_validate(self._joint()), joint_cost(self.plan.cost, card.budget.delta)
-        return Quote(listed_facts(mechanisms), self.plan.cost, cost, joint, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         return fitting_rho(left)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,19 +202,8 @@ def unescape(text: str) -> str:
 _NAMED = 8
 
 
-class Shown(TypedDict):
-    """The likeliest action of a cell; no action where the policy abstains."""
-
-    step: int
-    state: str
-    abstains: bool
-    action: str | None
-    probability: float | None
-    tie: bool
-
-
-def shown_cells(policy: Policy, states: Sequence[str], actions: Sequence[str], tied: Bools) -> list[Shown]:
-    """Every cell, step by step.
+def shown_cells(policy: Policy, states: Sequence[str], actions: Sequence[str], tied: Bools) -> list[dict[str, Any]]:
+    """The likeliest action of every cell, step by step; no action where the policy abstains.
 
     ``tied`` ``(H, L)``: several actions were equally good.
     """
@@ -232,7 +221,7 @@ def shown_cells(policy: Policy, states: Sequence[str], actions: Sequence[str], t
     ]
 
 
-def shown_lines(cells: Sequence[Shown], states: int) -> list[str]:
+def shown_lines(cells: Sequence[Mapping[str, Any]], states: int) -> list[str]:
     """State by state, equal neighbouring steps on one line; states without any recommendation together on the last."""
     lines, silent = ["steps    state                    action"], list[str]()
     for s in range(states):

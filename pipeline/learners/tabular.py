@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
-from pipeline.learners.learner import Outlook, Quote, listed_facts, table_size, typeable
+from pipeline.learners.learner import Quote, described, listed_facts, table_size, typeable
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import Body
 from pipeline.logs.aggregate import aggregate
@@ -23,7 +23,6 @@ from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.losses import safe_epsilon, spent_budget
 from pipeline.privacy.noise import NoiseSource, SeededNoise
 from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho
-from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import (
     BUDGETS,
@@ -153,16 +152,13 @@ class TabularRun:
     def spec(self) -> list[Any]:
         """The mechanisms alone, whatever the planner."""
         # the sampler's share of delta follows the cap of the lineage: another cap is no other release
-        listed = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
+        listed = [{k: v for k, v in m.items() if k != "delta_slack"} for m in described(self.privatizer.mechanisms)]
         return listed + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
-
-    def _described(self) -> list[dict[str, object]]:
-        return [describe_mechanism(m) for m in self.privatizer.mechanisms]
 
     def charge(self) -> tuple[Fraction | None, Body]:
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
-        body = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
+        body = {"mechanisms": described(self.privatizer.mechanisms), "epsilon": None if pure is None else str(pure)}
         return rho, body | joining_facts(self.card.kind, [self.privatizer.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
@@ -172,12 +168,12 @@ class TabularRun:
         card, ask = self.card, self.terms.ask().less(self.terms.drift)
         mechanisms = self.privatizer.mechanisms + (() if self.played is None else self.played.mechanisms)
         rho, teaching = total_rho(mechanisms), float(1 - self.terms.reserve)
-        outlook = Outlook(
-            visits_per_cell_if_even=even_visits(card, self.terms.teachers(card)),
-            noise_per_cell={m.table: m.standard_deviation for m in mechanisms},
-            what_if=[] if rho is None else _what_if(card, ask, teaching),
-            people_needed={} if rho is None else {f"{x:g}": people_needed(card, ask, x, teaching) for x in LEVELS},
-        )
+        outlook = {
+            "visits_per_cell_if_even": even_visits(card, self.terms.teachers(card)),
+            "noise_per_cell": {m.table: m.standard_deviation for m in mechanisms},
+            "what_if": [] if rho is None else _what_if(card, ask, teaching),
+            "people_needed": {} if rho is None else {f"{x:g}": people_needed(card, ask, x, teaching) for x in LEVELS},
+        }
         return Quote(listed_facts(mechanisms), rho, spent_budget(mechanisms, card.budget.delta), None, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:

@@ -59,6 +59,11 @@ def optimal_values(mdp: TabularMDP) -> tuple[Array, Array]:
     return Q, V
 
 
+def optimum(mdp: TabularMDP) -> float:
+    """V* from the start distribution, reward units."""
+    return float(mdp.start @ optimal_values(mdp)[1][0])
+
+
 def policy_values(mdp: TabularMDP, policy: Policy | Array) -> Array:
     """V^π ``(H+1, S)`` of a policy given as a :class:`Policy` or as probabilities ``(H, S, A)``.
 
@@ -146,10 +151,10 @@ def most_visits_lp(P: Array, start: Array, bonus: Array, floor: float, targets: 
         goal = np.zeros((H, S * A))
         goal[h, s * A + a] = 1.0
         weight.value = goal
-        optimum: Any = problem.solve(solver="HIGHS")
+        solved: Any = problem.solve(solver="HIGHS")
         if problem.status != "optimal":
             raise RuntimeError(f"cvxpy ended {problem.status!r} on an occupancy programme")
-        visits[i] = float(optimum)
+        visits[i] = float(solved)
     return visits
 
 

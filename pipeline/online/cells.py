@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -26,7 +26,7 @@ from pipeline.facts.promise import Dump
 from pipeline.files import whole_file, write_file
 from pipeline.online import linear, registry
 from pipeline.online.linear import Cell as LinearCell
-from pipeline.online.trial import SIMULATION, Calibration, Facts, Measured, Plain, Trial, TrialRow
+from pipeline.online.trial import SIMULATION, Calibration, Measured, Plain, Trial, TrialRow
 
 Options = tuple[tuple[str, Plain], ...]
 # a world's name and its sorted parameters
@@ -178,59 +178,55 @@ class StudyRow(TrialRow):
     curve_mean: list[float]
     curve_std: list[float]
     totals: list[float]
-    facts: Facts
+    facts: dict[str, Any]
 
 
 Rows = Sequence[StudyRow]
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """The trials that differ in their seed alone."""
+def row_of(trial: Trial, outcomes: Sequence[Measured], metric: Metric) -> StudyRow:
+    """Mean and spread of the metric, and facts of the first run; ties averaged.
 
-    trial: Trial
-    outcomes: Sequence[Measured]
-
-    def row(self, metric: Metric) -> StudyRow:
-        """Mean and spread of the metric, and facts of the first run; ties averaged."""
-        t, facts = self.trial, self.outcomes[0]["facts"]
-        lost = metric == "suboptimality"
-        control = lost and facts.get("variant") == "control"
-        # a policy that is handed over states the largest loss over its runs
-        counted = [o["facts"] for o in (self.outcomes if lost else self.outcomes[:1])]
-        if lost and "final_loss" not in facts:
-            raise CardError(f"{t.agent} hands over no policy: a study of it measures 'total regret'")
-        values = [o["facts"].get("final_loss", 0.0) if lost else o["regret"][-1] for o in self.outcomes]
-        curves = np.array([o["regret"] for o in self.outcomes])
-        ties = [share for o in self.outcomes if (share := o["facts"].get("tie_share")) is not None]
-        sent = [s for o in self.outcomes if (s := o["sent"]) is not None]
-        return StudyRow(
-            agent=t.agent,
-            variant=facts.get("variant", ""),
-            trust=facts["trust"],
-            world=t.place,
-            episodes=t.episodes,
-            rho=None,
-            epsilon=None if control else t.epsilon,
-            delta=None if control else t.delta,
-            calibration=None if control else t.calibration,
-            constants=facts.get("constants"),
-            metric=metric,
-            mean=float(np.mean(values)),
-            std=_std(np.array(values)).item(),
-            runs=len(values),
-            true_rho=_largest([f.get("true_rho") for f in counted]),
-            true_epsilon=_largest([f.get("true_epsilon") for f in counted]),
-            tie_share=float(np.mean(ties)) if ties else None,
-            noise=SIMULATION,
-            messages=max((s["messages"] for s in sent), default=None),
-            bits=max((s["bits"] for s in sent), default=None),
-            marks=list(self.outcomes[0]["marks"]),
-            curve_mean=curves.mean(0).tolist(),
-            curve_std=_std(curves).tolist(),
-            totals=values,
-            facts=facts,
-        )
+    ``outcomes``: of trials that differ from ``trial`` in their seed alone.
+    """
+    facts = outcomes[0]["facts"]
+    lost = metric == "suboptimality"
+    control = lost and facts.get("variant") == "control"
+    # a policy that is handed over states the largest loss over its runs
+    counted = [o["facts"] for o in (outcomes if lost else outcomes[:1])]
+    if lost and "final_loss" not in facts:
+        raise CardError(f"{trial.agent} hands over no policy: a study of it measures 'total regret'")
+    values = [o["facts"].get("final_loss", 0.0) if lost else o["regret"][-1] for o in outcomes]
+    curves = np.array([o["regret"] for o in outcomes])
+    ties = [share for o in outcomes if (share := o["facts"].get("tie_share")) is not None]
+    sent = [s for o in outcomes if (s := o["sent"]) is not None]
+    return StudyRow(
+        agent=trial.agent,
+        variant=facts.get("variant", ""),
+        trust=facts["trust"],
+        world=trial.place,
+        episodes=trial.episodes,
+        rho=None,
+        epsilon=None if control else trial.epsilon,
+        delta=None if control else trial.delta,
+        calibration=None if control else trial.calibration,
+        constants=facts.get("constants"),
+        metric=metric,
+        mean=float(np.mean(values)),
+        std=_std(np.array(values)).item(),
+        runs=len(values),
+        true_rho=_largest([f.get("true_rho") for f in counted]),
+        true_epsilon=_largest([f.get("true_epsilon") for f in counted]),
+        tie_share=float(np.mean(ties)) if ties else None,
+        noise=SIMULATION,
+        messages=max((s["messages"] for s in sent), default=None),
+        bits=max((s["bits"] for s in sent), default=None),
+        marks=list(outcomes[0]["marks"]),
+        curve_mean=curves.mean(0).tolist(),
+        curve_std=_std(curves).tolist(),
+        totals=values,
+        facts=facts,
+    )
 
 
 def _std(values: Array) -> Array:
@@ -242,19 +238,20 @@ def _largest(values: Sequence[float | None]) -> float | None:
     return max(known) if len(known) == len(values) else None
 
 
-def gather(trials: Sequence[Trial], outcomes: Sequence[Measured]) -> list[Gathered]:
+def gather(trials: Sequence[Trial], outcomes: Sequence[Measured]) -> dict[Trial, list[Measured]]:
     """Outcomes grouped over seeds, in the order of first appearance; all runs of a group share their marks."""
     groups: dict[Trial, list[Measured]] = {}
     for trial, outcome in zip(trials, outcomes, strict=True):
         groups.setdefault(replace(trial, seed=0), []).append(outcome)
-    return [Gathered(trial, group) for trial, group in groups.items()]
+    return groups
 
 
 def gathered_rows(cells: Sequence[AnyCell], measured: Sequence[Any], metric: Metric = "total regret") -> list[StudyRow]:
     """A row for each group of trials; a linear cell holds its runs, and is a row."""
     pairs = list(zip(cells, measured, strict=True))
     trials = [(cell, outcome) for cell, outcome in pairs if isinstance(cell, Trial)]
-    rows = [g.row(metric) for g in gather([t for t, _ in trials], [m for _, m in trials])]
+    groups = gather([t for t, _ in trials], [m for _, m in trials])
+    rows = [row_of(trial, outcomes, metric) for trial, outcomes in groups.items()]
     bare: Mapping[str, Any] = {"marks": [], "curve_mean": [], "curve_std": [], "totals": [], "facts": {}}
     return rows + [cast("StudyRow", {**row, **bare}) for cell, row in pairs if not isinstance(cell, Trial)]
 

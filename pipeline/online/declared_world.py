@@ -114,7 +114,10 @@ _DELTA = 1e-6
 def declared_world(trial: Trial) -> AnyCard:
     """The card of a trial's world; K users are declared, who do not exist."""
     place = place_of(trial.world, trial.params)
-    return _tables(trial, place) if isinstance(place, World) else _plant(trial, place)
+    if isinstance(place, World):
+        return Card.model_validate(_declared(trial, _tables(trial, place)))
+    source = {"files": ["none.csv"], "columns": _VECTORS}
+    return LqCard.model_validate(_declared(trial, plant_domain(place) | {"source": source}))
 
 
 def lineage_of(trial: Trial) -> str:
@@ -146,16 +149,13 @@ def plant_card(system: LqSystem, *, name: str, episodes: int, rho: float) -> dic
     return simulated_card(name, tables, episodes=episodes, rho=rho)
 
 
-def _plant(trial: Trial, system: LqSystem) -> LqCard:
-    return LqCard.model_validate(_declared(trial, plant_domain(system) | {"source": _source(_VECTORS)}))
-
-
-def _tables(trial: Trial, world: World) -> Card:
+def _tables(trial: Trial, world: World) -> dict[str, Any]:
     mdp = world_of(trial)
     same = all((x == x[:1]).all() for x in (mdp.transitions, mdp.rewards))
     ends = ["end"] if mdp.horizon == 1 else []
     low, high = min(0.0, float(mdp.rewards.min())), float(mdp.rewards.max())
-    tables = {
+    columns = _COLUMNS | {"reward": "reward", "next_state": "next_state"}
+    return {
         "domain": {
             "horizon": mdp.horizon,
             "dynamics": "stationary" if same and mdp.horizon > 1 else "per_step",
@@ -163,19 +163,14 @@ def _tables(trial: Trial, world: World) -> Card:
             "actions": {"column": "action", "labels": short(_distinct(world.actions))},
         },
         "reward": {"kind": "estimate", "range": [low, high if high > low else low + 1.0]},
-        "source": _source(_COLUMNS | {"reward": "reward", "next_state": "next_state"}),
+        "source": {"files": ["none.csv"], "columns": columns},
     }
-    return Card.model_validate(_declared(trial, tables))
 
 
 def _declared(trial: Trial, tables: dict[str, Any]) -> dict[str, Any]:
     m, delta = trial.episodes_per_user, trial.delta or _DELTA
     name, K = lineage_of(trial), trial.episodes
     return simulated_card(name, tables, episodes=K, episodes_per_user=m, delta=delta, user="user")
-
-
-def _source(columns: dict[str, str]) -> dict[str, Any]:
-    return {"files": ["none.csv"], "columns": columns}
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ What is not exactly right
     * ||phi||^2 reaches 7, while the algorithm assumes 1: ``literal`` keeps the printed map (and breaks the printed
       guarantee), ``normalised`` divides it by sqrt(7): the same MDP.  ``balanced`` is the same linear class in John's
       position.
-    * the order of the bits is not printed: ``msb`` (most significant first) or ``lsb``;
+    * the order of the bits is not printed: here the most significant stands first;
     * actions stop at 99 < 128, so one bit is always 0: features have rank 9 and the paper's coverage constant kappa
       is 0;
     * rewards: the paper gives the expected reward only; logs here hold the mean.
@@ -42,7 +42,7 @@ from pipeline.agents.vapvi import vapvi
 from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, balance
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.policy import Policy, constant, uniform
 from pipeline.online.trial import SIMULATION, TrialRow, in_the_clear
 from pipeline.privacy.budget import epsilon_from_rho
@@ -87,7 +87,7 @@ class LinearWorld:
         return n
 
 
-def linear_003(seed: int, scale: Scale = "normalised", order: Literal["msb", "lsb"] = "msb") -> LinearWorld:
+def linear_003(seed: int, scale: Scale = "normalised") -> LinearWorld:
     """Build an instance.
 
     ``seed``: of the generator that draws alpha ``(H, 2)``, then r ``(H,)``.
@@ -95,7 +95,7 @@ def linear_003(seed: int, scale: Scale = "normalised", order: Literal["msb", "ls
     """
     rng = np.random.default_rng(seed)
     alpha, r = rng.random((HORIZON, 2)), rng.random(HORIZON)
-    f = integer_features(order)
+    f = integer_features()
     half = (1 - r) / 2
     theta = np.stack([r / 8, 0 * r, r / 8, half, r / 8, 0 * r, r / 8, 0 * r, r / 2, half], axis=1)
     P = np.zeros((HORIZON, STATES, ACTIONS, STATES))
@@ -104,22 +104,21 @@ def linear_003(seed: int, scale: Scale = "normalised", order: Literal["msb", "ls
     rewards = np.einsum("sad,hd->hsa", f, theta)
     behaviour = np.full((STATES, ACTIONS), (1 - _FIRST) / (ACTIONS - 1))
     behaviour[:, 0] = _FIRST
-    return LinearWorld(TabularMDP(P, rewards, np.full(STATES, 0.5)), feature_map(scale, order), behaviour)
+    return LinearWorld(TabularMDP(P, rewards, np.full(STATES, 0.5)), feature_map(scale), behaviour)
 
 
-def integer_features(order: Literal["msb", "lsb"]) -> Integers:
+def integer_features() -> Integers:
     """Printed features ``(S, A, d)``: zeros and ones."""
-    shift = np.arange(BITS)[:: -1 if order == "msb" else 1]
     f = np.zeros((STATES, ACTIONS, BITS + 2), dtype=np.int64)
-    f[:, :, :BITS] = (np.arange(ACTIONS)[:, None] >> shift) & 1
+    f[:, :, :BITS] = (np.arange(ACTIONS)[:, None] >> np.arange(BITS)[::-1]) & 1
     f[..., BITS] = (np.arange(STATES) == 0)[:, None] == (np.arange(ACTIONS) == 0)
     f[..., BITS + 1] = 1 - f[..., BITS]
     return f
 
 
-def feature_map(scale: Scale, order: Literal["msb", "lsb"] = "msb") -> FeatureMap:
+def feature_map(scale: Scale) -> FeatureMap:
     """The printed map, the same over sqrt(7), or its linear class in John's position."""
-    f = integer_features(order)
+    f = integer_features()
     square = int((f * f).sum(-1).max())
     printed = FeatureMap(f, square, Fraction(1) if scale == "literal" else Fraction(1, square))
     return balance(printed) if scale == "balanced" else printed
@@ -167,11 +166,6 @@ class Cell:
     runs: int
 
 
-def measure(cell: Cell) -> TrialRow:
-    """Run a cell; the same cell gives the same row."""
-    return _control(cell) if cell.learner is None else _learner(cell, cell.learner)
-
-
 @cache
 def _world(seed: int, features: Scale) -> LinearWorld:
     return linear_003(seed, features)
@@ -179,42 +173,32 @@ def _world(seed: int, features: Scale) -> LinearWorld:
 
 @cache
 def _optimum(seed: int) -> float:
-    mdp = _world(seed, "normalised").mdp
-    return float(mdp.start @ optimal_values(mdp)[1][0])
+    return optimum(_world(seed, "normalised").mdp)
 
 
 def _name(seed: int) -> str:
     return f"linear-003 instance {seed}"
 
 
-def _control(cell: Cell) -> TrialRow:
-    """A policy that looks at no data: exact, hence the same in every run."""
-    w = _world(cell.world, "normalised")
-    H, S, A = w.mdp.shape
-    policies = {
-        "uniform": uniform(H, S, A),
-        "behaviour": Policy(np.tile(w.behaviour, (H, 1, 1)), np.zeros((H, S), dtype=bool)),
-        "always-first": constant(H, S, A, 0),
-    }
-    gap = _optimum(cell.world) - policy_value(w.mdp, policies[cell.name])
-    return _row(cell, "control", gap, 0.0)
-
-
-def _row(
-    cell: Cell,
-    variant: str,
-    mean: float,
-    std: float,
-    calibration: str | None = None,
-    constants: str | None = None,
-    true: float | None = None,
-    ties: float | None = None,
-) -> TrialRow:
-    w = _world(cell.world, "normalised")
+def measure(cell: Cell) -> TrialRow:
+    """Run a cell; the same cell gives the same row, and a control, which looks at no data, the same in every run."""
+    x = cell.learner
+    w = _world(cell.world, "normalised" if x is None else x.features)
+    calibration, constants, spent, ties = None, None, None, None
+    if x is None:
+        policies = [_control(cell.name, w)]
+    else:
+        plan = _plan(cell, x, w)
+        task = linear_task(plan)
+        results = [_run(cell, x, w, plan, task, run) for run in range(cell.runs)]
+        policies, spent = [r.policy for r in results], true_rho(plan)
+        calibration = None if cell.rho is None else plan.terms.ask.calibration
+        constants, ties = _constants(cell, x, task), float(np.mean([r.tied.mean() for r in results]))
+    gaps = np.array([_optimum(cell.world) - policy_value(w.mdp, policy) for policy in policies])
     sent = None if cell.rho is None else in_the_clear("the curator", w.mdp.horizon, _NUMBERS)
     return TrialRow(
         agent=cell.name,
-        variant=variant,
+        variant="control" if x is None else x.variant,
         trust="none" if cell.rho is None else "central",
         world=_name(cell.world),
         episodes=cell.episodes,
@@ -224,16 +208,26 @@ def _row(
         calibration=calibration,
         constants=constants,
         metric="suboptimality",
-        mean=mean,
-        std=std,
+        mean=float(gaps.mean()),
+        std=float(gaps.std(ddof=1)) if len(gaps) > 1 else 0.0,
         runs=cell.runs,
-        true_rho=true,
-        true_epsilon=None if true is None else epsilon_from_rho(true, DELTA),
+        true_rho=None if spent is None else float(spent),
+        true_epsilon=None if spent is None else epsilon_from_rho(float(spent), DELTA),
         messages=None if sent is None else sent["messages"],
         bits=None if sent is None else sent["bits"],
         tie_share=ties,
         noise=SIMULATION,
     )
+
+
+def _control(name: str, w: LinearWorld) -> Policy:
+    H, S, A = w.mdp.shape
+    policies = {
+        "uniform": uniform(H, S, A),
+        "behaviour": Policy(np.tile(w.behaviour, (H, 1, 1)), np.zeros((H, S), dtype=bool)),
+        "always-first": constant(H, S, A, 0),
+    }
+    return policies[name]
 
 
 def _plan(cell: Cell, x: Contender, w: LinearWorld) -> LinearPlan:
@@ -245,18 +239,6 @@ def _plan(cell: Cell, x: Contender, w: LinearWorld) -> LinearPlan:
     )
     domain = LinearDomain(_name(cell.world), "synthetic", w.mdp.horizon, cell.episodes)
     return LinearPlan(domain, terms, w.features)
-
-
-def _learner(cell: Cell, x: Contender) -> TrialRow:
-    w = _world(cell.world, x.features)
-    plan = _plan(cell, x, w)
-    task = linear_task(plan)
-    results = [_run(cell, x, w, plan, task, run) for run in range(cell.runs)]
-    gaps = np.array([_optimum(cell.world) - policy_value(w.mdp, r.policy) for r in results])
-    spent, std = true_rho(plan), float(gaps.std(ddof=1)) if cell.runs > 1 else 0.0
-    calibration = None if cell.rho is None else plan.terms.ask.calibration
-    true, ties = None if spent is None else float(spent), float(np.mean([r.tied.mean() for r in results]))
-    return _row(cell, x.variant, float(gaps.mean()), std, calibration, _constants(cell, x, task), true, ties)
 
 
 def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: LinearTask, run: int) -> LinearResult:

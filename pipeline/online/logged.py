@@ -12,7 +12,6 @@ logged ones.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.model import TabularMDP, Task
-from pipeline.online.rollouts import as_control, emitted, logging_policy, optimum, world_of
+from pipeline.online.rollouts import emitted, logging_policy, optimum, world_of
 from pipeline.online.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
@@ -41,24 +40,22 @@ DEFAULTS: dict[str, Plain] = {"behaviour": "uniform", "rewards": "known", "poole
 
 def plain_apvi(trial: Trial) -> Outcome:
     """Pessimistic planning on exact counts of a log."""
-    return _learnt(trial, "none")
+    return _learnt(trial, "none", trial.episodes)
 
 
 def dp_apvi(trial: Trial) -> Outcome:
     """The same on one private release of them."""
-    trial.need_budget()
-    return _learnt(trial, "central")
+    trial.ask()
+    return _learnt(trial, "central", trial.episodes)
 
 
-def no_data(trial: Trial) -> Outcome:
+def unread(trial: Trial) -> Outcome:
     """A private release of an empty log: noise, abstaining and known rewards remain."""
-    private_trial = replace(trial, agent="dp-apvi", options=tuple((k, v) for k, v in trial.options if k != "of"))
-    return as_control(_learnt(private_trial, "none", logs=0), "dp-apvi")
+    return _learnt(trial, "none", 0)
 
 
-def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
+def _learnt(trial: Trial, trust: str, episodes: int) -> Outcome:
     setting, knobs = logged(trial), _knobs(trial)
-    episodes = trial.episodes if logs is None else logs
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     release = setting.released(setting.counts(episodes, trial.stream(0)), noise)
     plan = setting.learn(release, trial.stream(_TIES))
@@ -84,7 +81,7 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
 
 def targets_of(trial: Trial) -> list[PrivateSum]:
     """The target of an audit: the one release of the log's tables."""
-    trial.need_budget()
+    trial.ask()
     setting = logged(trial)
     return [PrivateSum(CountLayout(setting.card), setting.mechanisms)]
 
@@ -144,5 +141,5 @@ def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
 
 AGENTS = {
     "apvi": OnlineAgent(plain_apvi, defaults=DEFAULTS),
-    "dp-apvi": OnlineAgent(dp_apvi, "central", "apvi", defaults=DEFAULTS, targets=targets_of, unread=no_data),
+    "dp-apvi": OnlineAgent(dp_apvi, "central", "apvi", defaults=DEFAULTS, targets=targets_of, unread=unread),
 }

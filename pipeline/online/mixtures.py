@@ -15,7 +15,6 @@ from functools import cache, partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_starts
 from pipeline.agents.linopt_po import TUNED_STEP, linopt_po, step_size
@@ -34,9 +33,9 @@ from pipeline.agents.mixture_backup import (
 )
 from pipeline.declaration.card import CardError
 from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
-from pipeline.mdp.planning import policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.rollout import Agent
-from pipeline.online.rollouts import EpisodeWorld, as_control, named_world, play
+from pipeline.online.rollouts import EpisodeWorld, named_world, play
 from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, curve
 from pipeline.privacy.continual import Mechanism
 from pipeline.privacy.losses import GaussianGuarantee
@@ -45,7 +44,6 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import CountedRegularizer, Leaf, MixtureMessage, Shift, fixed, local, tree
 from pipeline.statistics.online_sum import asked_rho
-from pipeline.statistics.regression import Visits
 from pipeline.worlds.catalog import Mixture, random_mixture
 
 
@@ -189,45 +187,23 @@ _WORLD, _NOISE, _TIES = 0, 1, 2
 _LEAST = 2**-30
 
 
-def no_data(trial: Trial) -> Outcome:
-    """The agent of option ``of`` without statistics: noise, bonus, ties and known rewards remain."""
-    agent_name = str(trial.knobs["of"])
-    return as_control(mixture_agent(replace(trial, agent=agent_name), unread=True), agent_name)
+def unread(trial: Trial) -> Outcome:
+    """The agent without statistics: noise, bonus, ties and known rewards remain."""
+    return mixture_agent(trial, reads=False)
 
 
-class _Unread:
-    """A regularizer that counts episodes and ignores their statistics."""
-
-    def __init__(self, inner: CountedRegularizer) -> None:
-        self._inner, self.ridge = inner, inner.ridge
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def observe(self, visits: Visits) -> None:
-        """Count the episodes, and drop their statistics."""
-        nothing = visits.count[:0]
-        rows = visits.phi[:0], visits.response[:0]
-        self._inner.observe(Visits(nothing, nothing, *rows, nothing, visits.episodes))
-
-
-def mixture_agent(trial: Trial, unread: bool = False) -> Outcome:
+def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
     """Value iteration or mirror descent in a linear mixture, by the agent's entry of :data:`KINDS`."""
     s, world = settings_of(trial), _world(trial.world, trial.params)
-    problem, guarantee = problem_of(trial, s, world)
-    if unread:
-        problem = replace(
-            problem,
-            transitions=_unread(problem.transitions),
-            rewards=None if problem.rewards is None else _unread(problem.rewards),
-        )
+    problem, guarantee = problem_of(trial, s, world, reads=reads)
     agent: Agent = (
         linopt_po(problem, s.growth, s.eta * step_size(problem.task))
         if KINDS[trial.agent].mirror
         else linopt_vi(problem, s.growth, trial.stream(_TIES))
     )
     played = play(agent, EpisodeWorld(world.mdp, trial.stream(_WORLD)))
-    losses = played.regret
+    losses, best, learnt = played.regret, optimum(world.mdp), played.result
+    probabilities = np.eye(world.mdp.shape[2])[learnt] if learnt.ndim == 2 else learnt
     marks, regret = curve(losses)
     delta = trial.delta or 0.0
     facts = {
@@ -236,29 +212,20 @@ def mixture_agent(trial: Trial, unread: bool = False) -> Outcome:
         "constants": constants_of(trial, s),
         "true_rho": None if guarantee.rho is None else float(guarantee.rho),
         "true_epsilon": guarantee.epsilon(delta) if trial.delta else None,
-        "tie_share": None if played.result.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
-        "v_star": world.optimum,
-        "final_loss": world.optimum - policy_value(world.mdp, _as_probabilities(played.result, world.mdp.shape[2])),
+        "tie_share": None if learnt.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
+        "v_star": best,
+        "final_loss": best - policy_value(world.mdp, probabilities),
         "last_tenth": float(losses[-max(1, trial.episodes // 10) :].mean()),
         "plans": len(plan_starts(trial.episodes, s.growth)),
         "unknowns": problem.task.features.unknowns,
     }
-    return Outcome(marks, regret, facts, played.result.tolist(), _released(problem))
+    return Outcome(marks, regret, facts, learnt.tolist(), _released(problem))
 
 
 def _released(problem: Problem) -> Release:
     """Both regressions' sums as one release; those of rewards have a prefix."""
     first, *more = (r.regularizer.release() for r in (problem.transitions, problem.rewards) if r is not None)
     return first if not more else first.beside(more[0], "rewards_")
-
-
-def _as_probabilities(policy: NDArray[Any], actions: int) -> NDArray[Any]:
-    return np.eye(actions)[policy] if policy.ndim == 2 else policy
-
-
-def _unread(regression: Regression) -> Regression:
-    regularizer: Any = _Unread(regression.regularizer)  # pyright: ignore[reportArgumentType]
-    return replace(regression, regularizer=regularizer)
 
 
 @cache
@@ -274,16 +241,18 @@ def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
     return world
 
 
-def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, GaussianGuarantee]:
-    """The agent's problem, and the guarantee of its noise."""
+def problem_of(trial: Trial, s: Settings, world: Mixture, *, reads: bool = True) -> tuple[Problem, GaussianGuarantee]:
+    """The agent's problem, and the guarantee of its noise; without ``reads`` its sums are of noise alone."""
     task = _task(trial, s, world)
     radii, reward_radii = _radii(trial, s)
     source = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     of_transitions, *of_rewards = _regressions(task, s)
     transitions = _regularizer(trial, s, *of_transitions, source)
+    transitions.reads = reads
     if not of_rewards:
         return Problem(task, Regression(transitions, radii)), transitions.guarantee
     counted = _regularizer(trial, replace(s, prior=0.0), *of_rewards[0], source)
+    counted.reads = reads
     both = Regression(transitions, radii), Regression(counted, reward_radii)
     return Problem(task, *both), transitions.guarantee.beside(counted.guarantee)
 
@@ -395,7 +364,7 @@ def _radii(trial: Trial, s: Settings) -> tuple[Radii, Radii]:
 
 def _registered(name: str) -> OnlineAgent:
     kind, defaults = KINDS[name], defaults_of(name)
-    bare = OnlineAgent(mixture_agent, kind.trust, kind.plain, defaults=defaults, unread=no_data)
+    bare = OnlineAgent(mixture_agent, kind.trust, kind.plain, defaults=defaults, unread=unread)
     return bare if kind.trust == "none" else replace(bare, targets=targets_of, cost=cost_of)
 
 

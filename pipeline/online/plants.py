@@ -31,7 +31,7 @@ from pipeline.agents.explore_then_commit import Exploration, explore, explore_th
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, OfuPlan, Search, batch_ends, ofu_rl
 from pipeline.arrays import Array
 from pipeline.declaration.toml import CardError
-from pipeline.mdp.riccati import clip_norm, gain_matrices, riccati
+from pipeline.mdp.riccati import gain_matrices, occupancies
 from pipeline.mdp.rollout import LinearRollout, LqBatch
 from pipeline.online.rollouts import Played, as_printed, play, typed_place
 from pipeline.online.trial import (
@@ -50,7 +50,6 @@ from pipeline.privacy.losses import Trust as Model
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
-from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq import (
     CountedLqRegularizer,
     LqCounter,
@@ -65,7 +64,7 @@ from pipeline.statistics.lq import (
 from pipeline.statistics.online_sum import asked_rho, begin, cost_of, stacked, tight
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import LqMoments
-from pipeline.worlds.plants import Controller, LqSystem, norm, simulate
+from pipeline.worlds.plants import Controller, LqSystem, simulate, wrong_model
 
 # longer batches are this many episodes and exact means
 SIMULATED = 4096
@@ -118,16 +117,8 @@ def lost_by(world: LqSystem, gains: Array) -> float:
 
 def moments(world: LqSystem, rollout: LinearRollout) -> tuple[Array, Array]:
     """Exact means of one episode's sums of z z' ``(D, D)`` and z x_next' ``(D, n)``."""
-    n, d = world.shape
-    AB = np.hstack([world.A, world.B])
-    exploration = np.zeros((n + d, n + d))
-    exploration[n:, n:] = np.eye(d) * rollout.explore**2 / d
-    second, gram = np.outer(world.start, world.start), np.zeros((n + d, n + d))
-    for K in rollout.gains:
-        lift = np.vstack([np.eye(n), K])
-        z = lift @ second @ lift.T + exploration
-        gram += z
-        second = AB @ z @ AB.T + world.covariance
+    AB, gains = np.hstack([world.A, world.B]), rollout.gains
+    (gram,) = occupancies(AB[None], gains, len(gains), world.start, world.covariance, rollout.explore)
     return gram, gram @ AB.T
 
 
@@ -166,22 +157,15 @@ def control_of(world: LqSystem) -> LqControl:
     return LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
 
 
-def ask_of(trial: Trial) -> Ask:
-    """Budget of a private trial."""
-    epsilon, delta = trial.need_budget()
-    return Ask(epsilon=epsilon, delta=delta, calibration=trial.calibration or "tight")
-
-
 def noise_of(trial: Trial) -> SeededNoise:
     """The trial's noise, apart from the world's stream."""
     micro_epsilon = 0 if trial.epsilon is None or math.isinf(trial.epsilon) else round(trial.epsilon * 10**6)
     return SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes, micro_epsilon)))
 
 
-# how far, in norm, the fixed gain's model is from the truth
-WRONG = 0.3
 # lengths to which dp-lqr cuts states and successors, tuned on other systems
 CUT = 0.5, 0.7
+_CUTS = f"states cut to {CUT[0]}, successors to {CUT[1]}"
 # of gamma: the sphere on which explore-then-commit explores; like K_0 chosen on other systems
 RADIUS = 0.1
 # an audit and a trial cut episodes alike: growth of the optimist's batches
@@ -197,9 +181,8 @@ def zero(trial: Trial) -> Outcome:
 
 def fixed_gain(trial: Trial) -> Outcome:
     """Optimal gains of a model whose A and B are each 30 % off in norm, in a direction drawn for each run."""
-    world, rng = lq_world(trial), trial.stream(_MODEL)
-    off = [M + WRONG * norm(M) * E / norm(E) for M in (world.A, world.B) for E in [rng.normal(size=M.shape)]]
-    return _constant(trial, world, clip_norm(riccati(off[0], off[1], world.cost)[0], world.gamma), "control")
+    world = lq_world(trial)
+    return _constant(trial, world, wrong_model(world, trial.stream(_MODEL)), "control")
 
 
 def commit(trial: Trial) -> Outcome:
@@ -217,7 +200,7 @@ def commit(trial: Trial) -> Outcome:
     plant = PlantWorld(world, trial.stream(0))
     played = play(agent, plant)
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
-    facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
+    facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_CUTS}"}
     facts |= spent(trial, plan.rho) | {"left_zero_at": exploration.episodes + 1}
     # the server knows which users explore; the controls of the others depend on the release alone
     return _outcome(plant, played, facts, replace(drawn[-1], trust_model="joint"))
@@ -241,14 +224,14 @@ def sums_of(trial: Trial) -> list[SumsTarget]:
 
     Raises CardError if the counter is none of those there are.
     """
-    ask = ask_of(trial)
+    ask = trial.ask()
     tree = "plain" if ask.calibration == "paper" else "bottom-up"
     return [SumsTarget(message_of(trial), ask, "fresh" if counter_of(trial) == "epochs" else tree)]
 
 
 def optimist_cost(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """Exact cost of the optimist's sums to one user (None without noise), and the claim; plays no episode."""
-    return _regularizer(trial, lq_world(trial), _ends(trial)).guarantee.rho, asked_rho(ask_of(trial))
+    return _regularizer(trial, lq_world(trial), _ends(trial)).guarantee.rho, asked_rho(trial.ask())
 
 
 def dp_lqr(trial: Trial) -> Outcome:
@@ -261,7 +244,7 @@ def dp_lqr(trial: Trial) -> Outcome:
     release = draw_lq(plan, logs.result, noise_of(trial))
     gains = certainty_equivalence(released_moments(plan, release), task, LqConstants()).gains
     outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
-    words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_cuts()}"
+    words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_CUTS}"
     facts = {"trust": "central", "constants": words} | spent(trial, plan.rho)
     return replace(outcome, facts={**outcome.facts, **facts}, release=release)
 
@@ -304,7 +287,7 @@ def optimistic(trial: Trial) -> Outcome:
 
 
 def _regularizer(trial: Trial, world: LqSystem, ends: Sequence[int]) -> CountedLqRegularizer:
-    ask, handle = None if trial.epsilon is None else ask_of(trial), SimulatedWorld(trial.place)
+    ask, handle = None if trial.epsilon is None else trial.ask(), SimulatedWorld(trial.place)
     return lq_regularizer(message_of(trial), ends, ask, 1.0, handle, noise_of(trial), counter_of(trial))
 
 
@@ -345,7 +328,7 @@ def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> PrivateSum
         raise CardError(f"paper 004 prints no scale for {trial.agent}; use calibration = 'tight'")
     bounds = CUT[0], exploration.radius, CUT[1]
     layout = LqSums(*world.shape, world.horizon, bounds, episodes=exploration.episodes, dataset=trial.place)
-    return lq_sum(layout, asked_rho(ask_of(trial)))
+    return lq_sum(layout, asked_rho(trial.ask()))
 
 
 def _outcome(plant: PlantWorld, played: Played[Any], facts: dict[str, Any], release: Release | None) -> Outcome:
@@ -366,10 +349,6 @@ def _task(world: LqSystem) -> LqTask:
 def counter_of(trial: Trial) -> LqCounter:
     """Counter of the optimist's episodes."""
     return trial.over(_OPTIMIST, counter=("tree", "epochs"))["counter"]
-
-
-def _cuts() -> str:
-    return f"states cut to {CUT[0]}, successors to {CUT[1]}"
 
 
 _ADAPTIVE: dict[str, Plain] = {
@@ -420,7 +399,7 @@ class _Sums:
         self._noise, self._handle = noise_of(trial), SimulatedWorld(trial.place)
         first = ResidualQuery(prior(control_of(self._world), 1.0).mean, np.eye(sum(self._world.shape)), 1.0)
         message = _residual_message(self._world, trial, first)
-        self._ask = None if trial.epsilon is None else ask_of(trial)
+        self._ask = None if trial.epsilon is None else trial.ask()
         self._variances = None if self._ask is None else tight(message, self._ask, 1)
         self.spread = 0.0 if self._variances is None else math.sqrt(self._variances["residual"]) / message.steps
         self.drawn: list[Release] = []
@@ -461,7 +440,7 @@ def residual_targets(trial: Trial) -> list[SumsTarget]:
     world = lq_world(trial)
     centre = prior(control_of(world), AdaptiveConstants().norm).mean
     message = _residual_message(world, trial, ResidualQuery(centre, np.eye(sum(world.shape)), 1.0))
-    return [SumsTarget(message, ask_of(trial), "fresh")]
+    return [SumsTarget(message, trial.ask(), "fresh")]
 
 
 def _residual_message(world: LqSystem, trial: Trial, query: ResidualQuery) -> ResidualMessage:
@@ -488,16 +467,9 @@ AGENTS = {
     "zero": _agent(zero),
     "fixed-gain": _agent(fixed_gain),
     "certainty-equivalence": _agent(optimistic, defaults=_OPTIMIST),
-    "adaptive-lqr": OnlineAgent(adaptive, "none", controls=NOTHING_CONTROLLED, defaults=_ADAPTIVE),
-    "private-adaptive-lqr": OnlineAgent(
-        adaptive, "joint", "adaptive-lqr", controls=NOTHING_CONTROLLED, defaults=_ADAPTIVE, targets=residual_targets
-    ),
-    "dp-residual-lqr": OnlineAgent(
-        residual_logs,
-        "central",
-        "certainty-equivalence",
-        controls=NOTHING_CONTROLLED,
-        defaults=_ADAPTIVE,
-        targets=residual_targets,
+    "adaptive-lqr": _agent(adaptive, defaults=_ADAPTIVE),
+    "private-adaptive-lqr": _agent(adaptive, "joint", "adaptive-lqr", defaults=_ADAPTIVE, targets=residual_targets),
+    "dp-residual-lqr": _agent(
+        residual_logs, "central", "certainty-equivalence", defaults=_ADAPTIVE, targets=residual_targets
     ),
 }

@@ -7,12 +7,12 @@ package is named ``module:object`` and is the same type.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from dataclasses import replace
 
 from pipeline.declaration.code import is_plugin, plugin
 from pipeline.declaration.toml import CardError
 from pipeline.online import logged, mixtures, plants, rollouts, shuffle, tabular
-from pipeline.online.trial import Facts, Measured, OnlineAgent, Outcome, Trial, sent_by_user
+from pipeline.online.trial import Measured, OnlineAgent, Outcome, Trial, sent_by_user
 
 
 def no_data(trial: Trial) -> Outcome:
@@ -25,7 +25,8 @@ def no_data(trial: Trial) -> Outcome:
     if play is None:
         names = ", ".join(name for name, agent in AGENTS.items() if agent.unread is not None)
         raise CardError(f"no-data: option 'of' is one of {names}; got {agent_name!r}")
-    return play(trial)
+    options = tuple((k, v) for k, v in trial.options if k != "of")
+    return rollouts.as_control(play(replace(trial, agent=agent_name, options=options)), agent_name)
 
 
 AGENTS: Mapping[str, OnlineAgent] = {
@@ -74,8 +75,7 @@ def measure(trial: Trial) -> Measured:
 def plain_values(trial: Trial, out: Outcome) -> Measured:
     """The outcome of a trial for a kept result, and one user's communication over all of their episodes."""
     sent = sent_by_user(out.release, len(out.policy or ()), out.numbers, trial.episodes_per_user)
-    facts = cast("Facts", dict(out.facts))
-    return {"marks": out.marks, "regret": out.regret, "facts": facts, "policy": out.policy, "sent": sent}
+    return {"marks": out.marks, "regret": out.regret, "facts": dict(out.facts), "policy": out.policy, "sent": sent}
 
 
 def modules_of(trial: Trial) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ from pipeline.declaration.toml import CardError
 from pipeline.facts.promise import DeclaredPlant
 from pipeline.facts.report import read_report
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.policy import Policy, constant, set_values
 from pipeline.mdp.policy import uniform as uniformly
 from pipeline.mdp.riccati import QuadraticCost
@@ -321,7 +321,7 @@ class CountWorld:
         lost = self._best - policy_value(mdp, batch.policy)
         people = walked(mdp, batch.policy, batch.episodes, rng) if counts.protocol and self._reads else None
         if people is None:
-            n_sas = sample_count_tables(mdp, batch.policy, batch.episodes, rng).n_sas
+            n_sas = sample_count_tables(mdp, batch.policy, batch.episodes, rng)
         else:
             n_sas = visits_of(people, mdp.shape)
             people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
@@ -353,18 +353,10 @@ def rounded_rewards(visits: Integers, rewards: Array, highest: Array, rng: np.ra
     return 2 * rng.binomial(visits, np.clip(rewards / top, 0.0, 1.0)) - visits
 
 
-@dataclass(frozen=True)
-class PlayedBatch:
-    """One batch that was played: its users, layout and noisy sums."""
-
-    users: int
-    layout: BatchLayout
-    noisy: NoisyTables
-
-
 class BatchWorld:
-    """Answers with private tables of one batch, and keeps their noisy sums; ``rng`` belongs to the world alone.
+    """Answers with private tables of one batch; ``rng`` belongs to the world alone.
 
+    ``batches``: of each that was played its layout and noisy sums.
     Raises ValueError if rewards are not in [0, 1]: they travel as bits.
     """
 
@@ -381,7 +373,7 @@ class BatchWorld:
             raise ValueError("rewards must be in [0, 1]: a user sends each as one bit, rounded at random")
         self._mdp, self._privatizer, self._rng, self._noise, self._protocol = mdp, privatizer, rng, noise, protocol
         self._best = optimum(mdp)
-        self.batches = list[PlayedBatch]()
+        self.batches = list[tuple[BatchLayout, NoisyTables]]()
 
     def __call__(self, batch: BatchRollout) -> tuple[PrivateBatch, int, float]:
         """Policies without users are left out."""
@@ -399,7 +391,7 @@ class BatchWorld:
             all_steps = BatchTables(users, n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
         tables = BatchTables(users, all_steps.n_sas[first:stop], all_steps.r_sa[first:stop], people)
         private = self._privatizer.release(tables, layout, self._noise)
-        self.batches.append(PlayedBatch(users, layout, private.noisy))
+        self.batches.append((layout, private.noisy))
         return private, users, self._best - float(episodes @ earned) / users
 
 
@@ -495,11 +487,6 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
     horizon = None if builds else dict(params).get("horizon")
     world = typed_place(name, params, World)
     return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
-
-
-def optimum(mdp: TabularMDP) -> float:
-    """V* from the start distribution, reward units."""
-    return float(mdp.start @ optimal_values(mdp)[1][0])
 
 
 def _constant(trial: Trial, action: int) -> Outcome:

@@ -22,13 +22,13 @@ from pipeline.declaration.card import CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import most_visits, most_visits_lp, optimal_values
 from pipeline.mdp.policy import set_values
-from pipeline.online.rollouts import BatchWorld, PlayedBatch, play, world_of
+from pipeline.online.rollouts import BatchWorld, play, world_of
 from pipeline.online.trial import BatchTarget, OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle import of_one_episode, smallest_total
 from pipeline.statistics.interactive_counts import BatchPrivatizer
-from pipeline.statistics.online_counts import BatchLayout
+from pipeline.statistics.online_counts import BatchLayout, NoisyTables
 
 _TIES, _NOISE, _SAMPLE = 1, 2, 3
 DEFAULTS: dict[str, Plain] = {
@@ -69,16 +69,14 @@ def sdp_pe(trial: Trial) -> Outcome:
         "variant": _variant(trial, knobs),
         "constants": _constants(constants),
         "true_rho": None,
-        "true_epsilon": max(privatizer.delivered(b.users, b.layout) or 0.0 for b in batches) or None,
+        "true_epsilon": max(privatizer.delivered(noisy.users, layout) or 0.0 for layout, noisy in batches) or None,
         "tie_share": None,
         **_stages(trial, mdp, answer),
         **_bits(privatizer, batches),
         **_certificate(trial, int(knobs["certify"]), answer, mdp),
     }
     facts["final_loss"] = facts["suboptimality"]
-    return Outcome(
-        marks, summed, facts, answer.policy.tolist(), privatizer.released([(b.layout, b.noisy) for b in batches])
-    )
+    return Outcome(marks, summed, facts, answer.policy.tolist(), privatizer.released(batches))
 
 
 def targets_of(trial: Trial) -> list[BatchTarget]:
@@ -183,18 +181,18 @@ def _stages(trial: Trial, mdp: TabularMDP, answer: agent.SdpPeResult) -> dict[st
     }
 
 
-def _bits(privatizer: BatchPrivatizer, batches: Sequence[PlayedBatch]) -> dict[str, Any]:
+def _bits(privatizer: BatchPrivatizer, batches: Sequence[tuple[BatchLayout, NoisyTables]]) -> dict[str, Any]:
     """Noise bits tau of the last batch of each kind, and the fewest fair ones an exact accountant asks for."""
     if privatizer.trust != Trust.SHUFFLE:
         return {}
-    kinds = {"fine" if b.layout.rewards else "crude": b for b in batches}
+    kinds = {"fine" if layout.rewards else "crude": (layout, noisy.users) for layout, noisy in batches}
     facts: dict[str, Any] = {}
-    for kind, b in kinds.items():
-        bits = privatizer.bits(b.users, b.layout)
+    for kind, (layout, users) in kinds.items():
+        bits = privatizer.bits(users, layout)
         facts[f"tau_{kind}"] = 4 * bits.standard_deviation**2
         budget = of_one_episode(privatizer.episodes, privatizer.epsilon, privatizer.delta)
-        facts[f"fewest_{kind}"] = smallest_total(b.layout.changes, *budget)
-        facts[f"bits_per_user_{kind}"] = b.layout.counters * (1 + bits.each)
+        facts[f"fewest_{kind}"] = smallest_total(layout.changes, *budget)
+        facts[f"bits_per_user_{kind}"] = layout.counters * (1 + bits.each)
     return facts
 
 

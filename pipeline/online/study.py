@@ -53,14 +53,6 @@ Runs = Annotated[int, Field(ge=1, le=1000)]
 Episode = Annotated[int, Field(ge=1, le=10**10)]
 
 
-class RegimeVerdict(TypedDict):
-    """The verdict on a claim for one variant, and the values in words."""
-
-    variant: str
-    holds: bool
-    regime: str
-
-
 class Judged(TypedDict):
     """A judged claim: the sentence, the verdict, the values in words, the rule; each variant's verdict."""
 
@@ -68,7 +60,7 @@ class Judged(TypedDict):
     holds: bool
     regime: str
     rule: str
-    variants: NotRequired[list[RegimeVerdict]]
+    variants: NotRequired[list[dict[str, Any]]]
 
 
 def check_world(world: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
@@ -102,9 +94,6 @@ class Even(Strict):
         steps = max(1, round(self.per_decade * math.log10(self.last / self.first)))
         grid = np.rint(self.first * (self.last / self.first) ** (np.arange(steps + 1) / steps))
         return list(dict.fromkeys(int(n) for n in grid))
-
-
-AgentTable = Mapping[str, Plain]
 
 
 class FullSizes(Strict):
@@ -154,7 +143,7 @@ class Cells(Strict):
 
     def _agents(self) -> Iterator[tuple[str, Options]]:
         for agent in self.agents:
-            table: AgentTable = {"name": agent} if isinstance(agent, str) else agent
+            table: Mapping[str, Plain] = {"name": agent} if isinstance(agent, str) else agent
             options = ((k, played_name(v) if k == "of" and isinstance(v, str) else v) for k, v in table.items())
             yield played_name(str(table.get("name"))), tuple((k, v) for k, v in options if k != "name")
 
@@ -534,17 +523,6 @@ class StudyFigure(Strict):
     log_y: bool = True
 
 
-class EpisodesNeeded(TypedDict):
-    """Episodes from which on an agent's mean, and nine runs in ten, meet the bar; None: not up to ``most``."""
-
-    agent: str
-    trust: str
-    epsilon: float | None
-    episodes: int | None
-    episodes_nine_in_ten: int | None
-    most: int
-
-
 class Study(Strict):
     """One study.
 
@@ -600,7 +578,7 @@ class Study(Strict):
             holds, regime = next(iter(each.values()), (False, f"no row to judge: {in_words(claim.of)}"))
             result = Judged(claim=claim.words, holds=holds, regime=regime, rule=claim.rule)
             if self.variants:
-                result["variants"] = [RegimeVerdict(variant=v, holds=h, regime=r) for v, (h, r) in each.items()]
+                result["variants"] = [{"variant": v, "holds": h, "regime": r} for v, (h, r) in each.items()]
             results.append(result)
         return results
 
@@ -659,8 +637,11 @@ def bar_of(rows: Rows) -> float | None:
     return BAR * uniform[0] if uniform and len({r["world"] for r in rows}) == 1 else None
 
 
-def needed_table(rows: Rows, bar: float) -> list[EpisodesNeeded]:
+def needed_table(rows: Rows, bar: float) -> list[dict[str, Any]]:
     """Episodes for the same quality of each agent at each budget, without noise first.
+
+    ``episodes``, ``episodes_nine_in_ten``: from which on its mean, and nine runs in ten, meet the bar; None: not up to
+    ``most``.
 
     An agent with several variants is named with each.
     """
@@ -677,20 +658,20 @@ def needed_table(rows: Rows, bar: float) -> list[EpisodesNeeded]:
     for r in mine:
         name = names[r["agent"], r["variant"], r["calibration"]]
         groups.setdefault((r["agent"], r["epsilon"], name), []).append(r)
-    table: list[EpisodesNeeded] = []
+    table: list[dict[str, Any]] = []
     order = sorted(groups.items(), key=lambda g: (g[0][1] is not None, _rank(g[0][0]), g[0][2], g[0][1]))
     for (_, epsilon, agent), mine in order:
         means, edges = {r["episodes"]: r["mean"] for r in mine}, {r["episodes"]: band(r)["high"] for r in mine}
         mean, nine = (None if math.isinf(n := needed(points, bar)) else int(n) for points in (means, edges))
         table.append(
-            EpisodesNeeded(
-                agent=agent,
-                trust=mine[0]["trust"],
-                epsilon=epsilon,
-                episodes=mean,
-                episodes_nine_in_ten=nine,
-                most=max(r["episodes"] for r in mine),
-            )
+            {
+                "agent": agent,
+                "trust": mine[0]["trust"],
+                "epsilon": epsilon,
+                "episodes": mean,
+                "episodes_nine_in_ten": nine,
+                "most": max(r["episodes"] for r in mine),
+            }
         )
     return table
 

@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from pipeline.agents.ucbvi import CountTask, UcbviConstants, practical, practica
 from pipeline.declaration.card import CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_value
-from pipeline.online.rollouts import CountWorld, as_control, as_printed, counts_before, emitted, optimum, play, world_of
+from pipeline.online.rollouts import CountWorld, as_printed, counts_before, emitted, optimum, play, world_of
 from pipeline.online.trial import (
     CountsTarget,
     OnlineAgent,
@@ -77,7 +76,7 @@ Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
 
 def plain_ucbvi(trial: Trial) -> Outcome:
     """UCBVI on exact counts."""
-    return _played(trial, lambda t, layout, most, noise: exact(layout, most, _world(t), noise))
+    return _played(trial, lambda t, layout, most, noise: exact(layout, most, SimulatedWorld(t.place), noise))
 
 
 def dp_ucbvi_jdp(trial: Trial) -> Outcome:
@@ -95,11 +94,9 @@ def counts_shuffle(trial: Trial) -> Outcome:
     return _played(trial, _shuffled)
 
 
-def no_data(trial: Trial) -> Outcome:
-    """The private agent of option ``of`` without its users' counts: noise, ties and known rewards remain."""
-    agent_name = str(trial.knobs["of"])
-    private_trial = replace(trial, agent=agent_name, options=tuple((k, v) for k, v in trial.options if k != "of"))
-    return as_control(_played(private_trial, _PRIVATE[agent_name], unread=True), agent_name)
+def unread(trial: Trial) -> Outcome:
+    """A private agent without its users' counts: noise, ties and known rewards remain."""
+    return _played(trial, _PRIVATE[trial.agent], unread=True)
 
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
@@ -107,17 +104,17 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
     if layout.pooled:
         raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
     honest, protocol = float(t.knobs.get("honest", 1.0)), bool(t.knobs.get("protocol", False))
-    return ShuffledCounts(layout, *asked(ask), _world(t), noise, honest, protocol=protocol)
+    return ShuffledCounts(layout, *asked(ask), SimulatedWorld(t.place), noise, honest, protocol=protocol)
 
 
 def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    return local(layout, t.episodes, ask_of(t), _world(t), noise)
+    return local(layout, t.episodes, ask_of(t), SimulatedWorld(t.place), noise)
 
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    knobs: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
-    knobs["mechanism"] = mechanism_of(t, layout, most)
-    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, **knobs)
+    world, mechanism = SimulatedWorld(t.place), mechanism_of(t, layout, most)
+    leaves = t.knobs.get("leaves", "batches")
+    return joint(layout, most, t.episodes, ask_of(t), world, noise, mechanism=mechanism, leaves=leaves)
 
 
 def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:
@@ -252,19 +249,15 @@ def ask_of(trial: Trial) -> Ask:
 
     Raises CardError if it has none, or asks for scales that no paper prints.
     """
-    epsilon, delta = trial.need_budget()
-    if trial.calibration == "paper":
+    ask = trial.ask()
+    if ask.calibration == "paper":
         raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
-    return Ask(epsilon=epsilon, delta=delta)
-
-
-def _world(trial: Trial) -> SimulatedWorld:
-    return SimulatedWorld(trial.place)
+    return ask
 
 
 def _private(play: Callable[[Trial], Outcome], trust: Trust, cost: bool = False) -> OnlineAgent:
     return OnlineAgent(
-        play, trust, "ucbvi", defaults=DEFAULTS, targets=targets_of, cost=cost_of if cost else None, unread=no_data
+        play, trust, "ucbvi", defaults=DEFAULTS, targets=targets_of, cost=cost_of if cost else None, unread=unread
     )
 
 

@@ -17,16 +17,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import numpy as np
 
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.release import Release
+from pipeline.statistics.ask import Ask
 
 if TYPE_CHECKING:
-    from pipeline.statistics.ask import Ask
     from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechanism
     from pipeline.statistics.lq import LqMessage, ResidualMessage
     from pipeline.statistics.mixture import MixtureMessage
@@ -157,11 +157,11 @@ class Trial:
         """The options by name."""
         return dict(self.options)
 
-    def need_budget(self) -> tuple[float, float]:
-        """Epsilon and delta; a CardError where one is missing."""
+    def ask(self) -> Ask:
+        """The budget; a CardError where epsilon or delta is missing."""
         if self.epsilon is None or self.delta is None:
             raise CardError(f"{self.agent} needs epsilon and delta")
-        return self.epsilon, self.delta
+        return Ask(epsilon=self.epsilon, delta=self.delta, calibration=self.calibration or "tight")
 
     def over(self, defaults: Mapping[str, Any], **words: Sequence[str]) -> dict[str, Any]:
         """The options over an agent's defaults."""
@@ -193,33 +193,12 @@ class Trial:
         return np.random.default_rng((purpose, self.seed, self.episodes if purpose else 0))
 
 
-class Facts(TypedDict, total=False):
-    """Facts of an agent's run that studies read; an agent may add others.
-
-    Most is as in a :class:`TrialRow`.
-
-    ``left_zero_at``, ``shape``: first episode whose gain was not zero (None: never); (H, S, A) in the order the agent
-    says it.
-    """
-
-    trust: Required[Trust]
-    variant: str
-    constants: str | None
-    true_rho: float | None
-    true_epsilon: float | None
-    tie_share: float | None
-    of: str | None
-    final_loss: float
-    left_zero_at: int | None
-    shape: list[int]
-
-
 class Measured(TypedDict):
     """An :class:`Outcome` as plain values, and one user's communication where it is private."""
 
     marks: list[int]
     regret: list[float]
-    facts: Facts
+    facts: dict[str, Any]
     policy: list[Any] | None
     sent: Sent | None
 
@@ -230,6 +209,9 @@ class Outcome:
 
     ``marks``, ``regret`` ``(n,)``: episodes, the last is K, and the regret summed up to each of them: V* - V^pi
     exactly, reward units.
+    ``facts``: ``trust``, which it must have; ``variant``, ``constants``, ``true_rho``, ``true_epsilon``, ``tie_share``
+    as in a :class:`TrialRow`; ``of``, ``final_loss``, ``left_zero_at`` (first episode whose gain was not zero, None:
+    never) and ``shape`` (H, S, A in the order the agent says it).  Studies read these; an agent may add others.
     ``policy``: the policy at the end as nested lists: actions ``(H, S)`` or probabilities ``(H, S, A)``; of a linear
     plant the gains ``(H, d, n)``.  None: the agent gives none.
     """

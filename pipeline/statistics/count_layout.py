@@ -90,10 +90,12 @@ class CountLayout(CardLayout):
     """Each table is priced alone, because one row enters all of them.
 
     ``released``: ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as paper 003 has it.
+    ``prefix``: of the tables' names, where they count the held-out people.
     """
 
     released: ReleasedTables = "one_table"
     leaf: bool = False
+    prefix: str = ""
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -109,7 +111,7 @@ class CountLayout(CardLayout):
                 # centred: replaced from end to end of the range, a person moves by twice what they add
                 rule = f"a quarter (L2²), half (L1) of {replaced.rule}"
                 added = Sensitivity(replaced.l2_squared // 4, replaced.l1 // 2, rule)
-            tables.append(Table(name, shape, unit, replaced, added))
+            tables.append(Table(self.prefix + name, shape, unit, replaced, added))
 
         if d.start == "released" and d.dynamics == "stationary":
             add_table("n_0", (cell[1],), "first states", start_sensitivity)

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 # ruff: noqa: N806  (the letters of the paper)
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any
 
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.count_layout import largest_square
+from pipeline.statistics.count_layout import CountLayout, largest_square
 from pipeline.statistics.gram import BallMoves, Reach, largest, moves, table_moves
-from pipeline.statistics.layout import Layout, Rates, Relation, Table
+from pipeline.statistics.layout import Relation
 from pipeline.statistics.moment_layout import moments_cost
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.target_plan import pair_cost
@@ -35,41 +35,12 @@ from pipeline.statistics.target_plan import pair_cost
 _CALL = re.compile(r"(?P<kind>gram|target|target_squared)_(?P<half>D'?)_(?P<step>\d+)")
 
 
-class _Facts(TypedDict):
-    split: bool
-    horizon: int
-    episodes: int
-    weights: dict[str, int]
-
-
-class OneShotFacts(_Facts):
-    """Fields of :func:`~pipeline.statistics.linear_sums.joint_facts` of a one-shot release."""
-
-    variant: Literal["one_shot"]
-    tag: int
-    reward: int
-
-
-class AdaptiveFacts(_Facts):
-    """The same of a planner that queries step by step."""
-
-    variant: Literal["centred", "paper"]
-
-
-RegressionFacts = OneShotFacts | AdaptiveFacts
-
-
-class LqFacts(TypedDict):
-    """Fields of ``joint`` of an LQ release."""
-
-    horizon: int
-    episodes: int
-    steps: int
-    square: int
+# plain values of a joint bound, as :class:`~pipeline.facts.promise.Joint` and its parts name them
+Facts = Mapping[str, Any]
 
 
 def joint_loss(
-    mechanisms: Sequence[Mechanism], facts: RegressionFacts, features: FeatureMap, relation: Relation = "replace"
+    mechanisms: Sequence[Mechanism], facts: Facts, features: FeatureMap, relation: Relation = "replace"
 ) -> Fraction:
     """Exact zCDP cost of a linear release to one person, from its listed mechanisms.
 
@@ -90,20 +61,20 @@ def joint_loss(
     reach: Reach = table_moves(features, facts["tag"], facts["reward"], episodes)
     for x in mechanisms:
         if x.table in rhos:
-            _check_square(x, H * largest(reach, int(x.table == "target")))
+            _check_square(x, H * largest(reach, int(x.table == "target")), "features")
     gram, table = (rhos[name] / (H * largest(reach, i)) for i, name in enumerate(("gram", "target")))
     return start + H * reach.cost(gram, table, Fraction(0), relation)
 
 
-def _check_square(m: Mechanism, square: int) -> None:
+def _check_square(m: Mechanism, square: int, declared: str) -> None:
     if m.l2_squared != square:
-        raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared features {square}")
+        raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared {declared} {square}")
 
 
 def _calls(
     mechanisms: Sequence[Mechanism],
     rhos: Mapping[str, Fraction],
-    facts: AdaptiveFacts,
+    facts: Facts,
     reach: Reach,
     relation: Relation,
 ) -> Fraction:
@@ -117,7 +88,7 @@ def _calls(
         if call is None:
             raise ValueError(f"table of no linear release: {name}")
         if call["kind"] == "gram":
-            _check_square(listed[name], facts["weights"][call["half"]] ** 2 * unit[0])
+            _check_square(listed[name], facts["weights"][call["half"]] ** 2 * unit[0], "features")
         which = 0 if call["kind"] == "gram" else 1 if call["kind"] == "target" and signed else 2
         rates.setdefault((int(call["step"]), call["half"]), [Fraction(0)] * 3)[which] += rho / unit[which]
     total = {"D": Fraction(0), "D'": Fraction(0)}
@@ -133,22 +104,7 @@ def _calls(
     return max(total.values())
 
 
-class StageFacts(TypedDict):
-    """Fields of one stage of a one-step release."""
-
-    rows: int
-    cap: int
-    keys: int
-    steps: int
-
-
-class OneStepFacts(TypedDict):
-    """Fields of ``joint`` of a one-step release."""
-
-    stages: dict[str, StageFacts]
-
-
-def one_step_loss(mechanisms: Sequence[Mechanism], facts: OneStepFacts) -> Fraction:
+def one_step_loss(mechanisms: Sequence[Mechanism], facts: Facts) -> Fraction:
     """Exact zCDP cost to one person of both stages: each bounded jointly, then added.
 
     ``facts``: ``joint`` of the release: rows a person, rows a key, keys and lattice steps of each stage.
@@ -163,7 +119,7 @@ def one_step_loss(mechanisms: Sequence[Mechanism], facts: OneStepFacts) -> Fract
     return cost
 
 
-def stage_loss(count: Mechanism, total: Mechanism, facts: StageFacts) -> Fraction:
+def stage_loss(count: Mechanism, total: Mechanism, facts: Facts) -> Fraction:
     """Exact zCDP cost to one person of counts and sums of one stage, bounded jointly.
 
     ``facts``: rows a person, rows a key, keys and lattice steps.
@@ -177,8 +133,7 @@ def stage_loss(count: Mechanism, total: Mechanism, facts: StageFacts) -> Fractio
             f"table {count.table}: {facts['keys']} keys, listed are tables of {count.cells} and {total.cells}"
         )
     for m, square_of in ((count, 2 * square), (total, 4 * steps**2 * square)):
-        if m.l2_squared != square_of:
-            raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared sizes {square_of}")
+        _check_square(m, square_of, "sizes")
     if count.variance is None or total.variance is None:
         raise ValueError("a table has no noise")
     weights = {1 if m.running is None else m.running.cost for m in (count, total)}
@@ -187,7 +142,7 @@ def stage_loss(count: Mechanism, total: Mechanism, facts: StageFacts) -> Fractio
     return weights.pop() * pair_cost(square, steps, Fraction(1, 2 * count.variance), Fraction(1, 2 * total.variance))
 
 
-def lq_loss(mechanisms: Sequence[Mechanism], facts: LqFacts) -> Fraction:
+def lq_loss(mechanisms: Sequence[Mechanism], facts: Facts) -> Fraction:
     """Exact zCDP cost to one person of both tables together.
 
     Raises ValueError if a table has no noise, is none of an LQ release, or lists a sensitivity that the sizes
@@ -203,8 +158,7 @@ def lq_loss(mechanisms: Sequence[Mechanism], facts: LqFacts) -> Fraction:
     alone = {"gram": 2 * (N * square) ** 2, "target": 4 * N * N * square * q * q}
     rates: dict[str, Fraction] = {}
     for table, m in listed.items():
-        if m.l2_squared != alone[table]:
-            raise ValueError(f"table {table}: squared sensitivity {m.l2_squared}, by the declared sizes {alone[table]}")
+        _check_square(m, alone[table], "sizes")
         if m.variance is None:
             raise ValueError("a table has no noise")
         rates[table] = Fraction(1, 2 * m.variance)
@@ -212,31 +166,6 @@ def lq_loss(mechanisms: Sequence[Mechanism], facts: LqFacts) -> Fraction:
 
 
 RULE = "max(ρ_A, ρ_B, ρ_A± + ρ_B±): people in two parts by a keyed hash of their id; ±: one person joins or leaves"
-
-
-class SumFacts(TypedDict):
-    """One private sum of a part: its tables, their squared moves under *add or remove one*, and its joint bound."""
-
-    tables: list[str]
-    add_remove: list[int]
-    joint: dict[str, int] | None
-
-
-class PartFacts(TypedDict):
-    """One part: exact costs, and the private sums that they are of; or the regressions, whose scales follow answers."""
-
-    rho_exact: str
-    rho_add_remove: str
-    sums: list[SumFacts]
-    regressions: NotRequired[RegressionFacts]
-
-
-class HeldOutFacts(TypedDict):
-    """Fields of ``joint`` of a release on two parts."""
-
-    learn: PartFacts
-    evaluate: PartFacts
-
 
 Cost = tuple[Fraction, Fraction]
 
@@ -247,7 +176,7 @@ def parts_cost(learn: Cost, evaluate: Cost) -> Fraction:
     return max(a, b, a_joining + b_joining)
 
 
-def part_facts(sums: Sequence[PrivateSum]) -> PartFacts | None:
+def part_facts(sums: Sequence[PrivateSum]) -> dict[str, Any] | None:
     """Cost of a part and its grounds; None where a table has no noise."""
     if any(s.rho is None for s in sums):
         return None
@@ -261,45 +190,11 @@ def part_facts(sums: Sequence[PrivateSum]) -> PartFacts | None:
 OTHERS = "b_"
 
 
-@dataclass(frozen=True)
-class OthersLayout(Layout):
-    """The same tables of the held-out people, with prefixed names."""
-
-    layout: Layout
-
-    @property
-    def dataset(self) -> str:
-        """Name of the lineage."""
-        return self.layout.dataset
-
-    @property
-    def data_kind(self) -> str:
-        """``real`` or ``synthetic``, as registered."""
-        return self.layout.data_kind
-
-    @property
-    def dynamics(self) -> str:
-        return self.layout.dynamics
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """In the same order."""
-        return tuple(replace(t, name=OTHERS + t.name) for t in self.layout.tables)
-
-    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
-        return self.layout.cost({name.removeprefix(OTHERS): rate for name, rate in rates.items()}, relation)
-
-    def joint(self) -> dict[str, object] | None:
-        return self.layout.joint()
-
-    def extremes(self) -> Iterable[Any]:
-        return self.layout.extremes()
-
-
 def of_others(private: PrivateSum) -> PrivateSum:
-    """The same private sum of the held-out people."""
+    """The same private sum of counts, of the held-out people: the names of its tables are prefixed."""
+    assert isinstance(private.layout, CountLayout)
     mechanisms = tuple(replace(m, table=OTHERS + m.table) for m in private.mechanisms)
-    return replace(private, layout=OthersLayout(private.layout), mechanisms=mechanisms)
+    return replace(private, layout=replace(private.layout, prefix=OTHERS), mechanisms=mechanisms)
 
 
 def their_names(drawn: Release) -> Release:
@@ -314,7 +209,7 @@ def our_names(published: Release, private: PrivateSum) -> Release:
     return replace(published, mechanisms=private.mechanisms, tables=tables, derived={}, joint=None, joint_rho=None)
 
 
-def _facts(s: PrivateSum) -> SumFacts:
+def _facts(s: PrivateSum) -> dict[str, Any]:
     joint = s.layout.joint()
     return {
         "tables": [t.name for t in s.layout.tables],
@@ -323,7 +218,7 @@ def _facts(s: PrivateSum) -> SumFacts:
     }
 
 
-def _joining(mechanisms: Sequence[Mechanism], sums: Sequence[SumFacts]) -> Fraction:
+def _joining(mechanisms: Sequence[Mechanism], sums: Sequence[Facts]) -> Fraction:
     """Cost of adding or removing one person, who may move every table at its worst."""
     square = {name: s for facts in sums for name, s in zip(facts["tables"], facts["add_remove"], strict=True)}
     return sum((Fraction(square[m.table], 2 * _variance(m)) for m in mechanisms), Fraction(0))
@@ -335,7 +230,7 @@ def _variance(m: Mechanism) -> int:
     return m.variance
 
 
-def _replacing(mechanisms: Sequence[Mechanism], sum_facts: SumFacts) -> Fraction:
+def _replacing(mechanisms: Sequence[Mechanism], sum_facts: Facts) -> Fraction:
     rates = {m.table: Fraction(1, 2 * _variance(m)) for m in mechanisms}
     facts = sum_facts["joint"]
     if facts is None:
@@ -349,19 +244,16 @@ def _replacing(mechanisms: Sequence[Mechanism], sum_facts: SumFacts) -> Fraction
             raise ValueError(f"sums of {scores} scores, {halved} halved, said to cost {float(rho):.3g}: they cost more")
         return rho
     count, total = mechanisms
-    stage = StageFacts(rows=facts["rows"], cap=facts["cap"], keys=facts["keys"], steps=facts["steps"])
-    return stage_loss(count, total, stage)
+    return stage_loss(count, total, facts)
 
 
-def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts, features: FeatureMap | None = None) -> Fraction:
+def held_out_loss(mechanisms: Sequence[Mechanism], facts: Facts, features: FeatureMap | None = None) -> Fraction:
     """Exact zCDP cost of a release on two parts, from its listed mechanisms, without plan or data."""
     learn, evaluate = part_costs(mechanisms, facts, features)
     return parts_cost(learn, evaluate)
 
 
-def part_costs(
-    mechanisms: Sequence[Mechanism], facts: HeldOutFacts, features: FeatureMap | None = None
-) -> tuple[Cost, Cost]:
+def part_costs(mechanisms: Sequence[Mechanism], facts: Facts, features: FeatureMap | None = None) -> tuple[Cost, Cost]:
     """Costs of replacing one person, and of adding or removing one, in each part, from the listed mechanisms.
 
     Raises ValueError if a table has no noise, is of no part or of both, or lists a larger move of an added person than

@@ -281,6 +281,8 @@ class InteractiveCounts(ABC):
 
     # whether every user sends messages: batches then come with their people
     protocol = False
+    # of its noise to a user
+    guarantee: Promise
 
     def __init__(self, layout: OnlineLayout) -> None:
         self.layout, self.users = layout, 0
@@ -293,11 +295,6 @@ class InteractiveCounts(ABC):
     def variances(self) -> Array:
         """Of the noise in each of them ``(n,)``."""
         return self._variance
-
-    @property
-    @abstractmethod
-    def guarantee(self) -> Promise:
-        """Guarantee of its noise to a user."""
 
     @abstractmethod
     def release(self) -> Release:
@@ -334,13 +331,9 @@ class GaussianCounts(InteractiveCounts):
 
     def __init__(self, layout: OnlineLayout, sums: OnlineSum, steps: Leaves | Literal["messages"] = "batches") -> None:
         super().__init__(layout)
-        self.sums, self._steps = sums, steps
+        self.sums, self.guarantee, self._steps = sums, sums.guarantee, steps
         self._drawn = entry_variances(layout, {m.table: m.variance or 0 for m in sums.private.mechanisms})
         self._single = isinstance(sums.time, Once)
-
-    @property
-    def guarantee(self) -> Promise:
-        return self.sums.guarantee
 
     def total(self) -> Array:
         """Sums ``(n,)`` as read: the same until the next batch."""
@@ -392,16 +385,11 @@ class ShuffledCounts(InteractiveCounts):
         if layout.pooled:
             raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
         super().__init__(layout)
-        self.protocol, self.sent = protocol, 0
+        self.protocol, self.sent, self.guarantee = protocol, 0, self
         self._budget = of_one_episode(layout.episodes, epsilon, delta)
         self._world, self._noise, self._honest = world, noise, honest
         self.bits: list[NoiseBits] = []
         self._ones: list[Integers] = []
-
-    @property
-    def guarantee(self) -> Promise:
-        """Guarantee of the noise bits so far to a user."""
-        return self
 
     @property
     def changes(self) -> int:

@@ -20,13 +20,15 @@ import numpy as np
 from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, ObservedMap, observed_map
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.gram import Extent, Reach, largest, moves, table_moves
+from pipeline.statistics.gram import Extent, Reach, moves, table_moves
 
 Variant = Literal["paper", "centred", "one_shot"]
 Half = Literal["D", "D'"]
 
 # weight of the one-shot reward column against a successor's: measured on Appendix F, 1 is worse
 _REWARD_WEIGHT = 3
+# of a call's budget on its Gram matrix, and of a step's on the variance step where halves are not disjoint
+GRAM_SHARE, VARIANCE_SHARE = Fraction(9, 20), Fraction(2, 5)
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,7 @@ class LinearDomain:
 class LinearTerms:
     """Terms of a linear release.
 
-    ``ask``: zCDP budget, none for a baseline, and calibration.  In its ``split``, ``gram`` is the share of a call's
-    budget on its Gram matrix, and ``variance`` that of a step's budget on the variance step where halves are not
-    disjoint.
+    ``ask``: zCDP budget, none for a baseline, and calibration.
     ``variant``: ``paper``: Algorithm 2's targets; ``centred``: targets less the mid-range of the private V~;
     ``one_shot``: non-adaptive tables, all planning afterwards free.
     ``variance``: whether there is a variance step (PEVI has none).
@@ -84,16 +84,6 @@ class LinearTerms:
     variance: bool = True
     value_steps: int = 1024
     weight_steps: int = 1024
-
-    @property
-    def gram_share(self) -> Fraction:
-        """Share of a call's budget on its Gram matrix."""
-        return self.ask.share("gram", Fraction(9, 20))
-
-    @property
-    def variance_share(self) -> Fraction:
-        """Share of a step's budget on the variance step."""
-        return self.ask.share("variance", Fraction(2, 5))
 
 
 @dataclass(frozen=True)
@@ -142,11 +132,6 @@ class LinearPlan:
     def table_reach(self) -> Reach:
         """The same of a one-shot table."""
         return table_moves(self.features, *self.one_shot_steps, self.domain.episodes)
-
-    @cached_property
-    def largest_moves(self) -> tuple[int, int, int]:
-        """Largest single moves (Gram, signed, unsigned), by which one mechanism alone would be charged."""
-        return largest(self.reach, 0), largest(self.reach, 1), largest(self.reach, 2)
 
     def weight(self, half: Half) -> int:
         """W of a half's sums: only the regression after a variance step is weighted."""
@@ -221,8 +206,7 @@ class LinearPlan:
         rho = self.step_rho(h)
         if rho is None or self.terms.halves or whole or not self.terms.variance or h == self.domain.horizon - 1:
             return rho
-        share = self.terms.variance_share
-        return rho * (share if half == "D'" else 1 - share)
+        return rho * (VARIANCE_SHARE if half == "D'" else 1 - VARIANCE_SHARE)
 
 
 def features_digest(features: FeatureMap) -> str:

@@ -42,7 +42,7 @@ from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.gram import Extent, counted_sums, exact_sums, largest
 from pipeline.statistics.layout import ExactSums, Rates, Relation, Sensitivity, Table
-from pipeline.statistics.linear_plan import Half, LinearPlan, features_digest
+from pipeline.statistics.linear_plan import GRAM_SHARE, Half, LinearPlan, features_digest
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import MechanismClosedError, OneShot, PrivateRegression, Value, Weight, Window
 
@@ -278,17 +278,12 @@ class CallLayout(_LinearLayout):
     @property
     def tables(self) -> tuple[Table, ...]:
         """The Gram matrix, then the targets; each with the moves it would have alone."""
-        return self._tables
-
-    # the type checker takes no cached property for a protocol's property
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
         plan, W, d = self.plan, self.plan.weight(self.half), self.plan.features.dimension
         rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
         gram, *names = call_tables(self.h, self.half)
 
         def squared_moves(which: int, square: int) -> tuple[int, int]:
-            return square * plan.largest_moves[which], square * largest(plan.reach, which, "add_remove")
+            return square * largest(plan.reach, which), square * largest(plan.reach, which, "add_remove")
 
         of_gram = rule.format("svec: half the variance off the diagonal")
         tables = [self._table(gram, (d, d), squared_moves(0, W**2), of_gram, gram=True)]
@@ -322,10 +317,6 @@ class OneShotLayout(_LinearLayout):
         There is a column a successor (of an observation: a feature of it), one for END where episodes end, and one for
         the reward.
         """
-        return self._tables
-
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
         H, d, k = self.plan.domain.horizon, self.plan.features.dimension, self.plan.successors
         shapes = {"gram": (H, d, d), "target": (H, k + self.plan.domain.can_end + 1, d)}
         rule = "every step at its worst pair, joint with the other table"
@@ -401,7 +392,7 @@ def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
     if plan.printed:
         gram, variances = _printed(plan, half, weight)
     else:
-        F2, share = plan.features.square, plan.terms.gram_share
+        F2, share = plan.features.square, GRAM_SHARE
         target_share = (1 - share) / len(targets)
         stretch = _unit_cost(layout) / rho
         gram = 2 * math.ceil(stretch * F2 * F2 * weight**2 / share / 2)
@@ -412,7 +403,7 @@ def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
 
 def _unit_cost(layout: CallLayout, relation: Relation = "replace") -> Fraction:
     """Cost of a call at unit variances, whatever its bounds; then all variances are stretched to the budget."""
-    F2, share, targets = layout.plan.features.square, layout.plan.terms.gram_share, layout.targets
+    F2, share, targets = layout.plan.features.square, GRAM_SHARE, layout.targets
     each = (1 - share) / len(targets) / (2 * F2)
     signed = sum(t.signed for t in targets)
     return layout.plan.reach.cost(share / (2 * F2 * F2), each * signed, each * (len(targets) - signed), relation)
@@ -509,7 +500,7 @@ def one_shot_sum(plan: LinearPlan) -> PrivateSum:
     layout, rho, (tag, reward) = OneShotLayout(plan), plan.step_rho(0), plan.one_shot_steps
     if rho is None:
         return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))
-    F2, share, N = plan.features.square, plan.terms.gram_share, tag**2 + reward**2
+    F2, share, N = plan.features.square, GRAM_SHARE, tag**2 + reward**2
     stretch = plan.table_reach.cost(share / (2 * F2 * F2), (1 - share) / (2 * F2 * N), Fraction(0)) / rho
     gram, table = layout.tables
     variances = 2 * math.ceil(stretch * F2 * F2 / share / 2), math.ceil(stretch * F2 * N / (1 - share))

@@ -163,11 +163,6 @@ class LqSums:
     @property
     def tables(self) -> tuple[Table, ...]:
         """G (Frobenius, which is Euclid in svec) and X, each with the largest squared move that it has alone."""
-        return self._tables
-
-    # the type checker takes no cached property for a protocol's property
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
         D, n, unit_rate = self.dimension, self.state, Fraction(1)
         note = "both tables together cost less than their sum"
         gram = ("gram", (D, D), f"svec: half the variance off the diagonal; {note}")
@@ -340,8 +335,8 @@ class LqMessage(LqSums):
         D = self.dimension
         return D, D * (D - 1) // 2, D * self.state
 
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
+    @property
+    def tables(self) -> tuple[Table, ...]:
         parts = zip(("diagonal", "above", "cross"), self.sizes, strict=True)
         unit_rate = Fraction(1)
         return tuple(lattice_table(t, n, math.ceil(self.cost({t: unit_rate})), "rows cut to balls") for t, n in parts)
@@ -489,12 +484,12 @@ LqCounter = Literal["tree", "epochs"]
 Tails = Callable[[float, float, float], tuple[float, float]]
 
 
-class CountedLqRegularizer(Counted[LqMessage, LqBatch]):
+class CountedLqRegularizer(Counted[LqBatch]):
     """A regularizer over any private sum; build one with :func:`lq_regularizer`."""
 
     def __init__(self, message: LqMessage, sums: OnlineSum, lam: float, tails: Tails) -> None:
-        super().__init__(message, sums, lam)
-        self._tails = tails
+        super().__init__(message.integers, sums, lam)
+        self.message, self._tails = message, tails
         unit = message.steps**2
         diagonal, above, cross = (m.variance or 0 for m in sums.private.mechanisms)
         self._sds = math.sqrt(max(above, diagonal / 2)) / unit, math.sqrt(cross) / unit

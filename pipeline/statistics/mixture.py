@@ -223,7 +223,7 @@ def _on_lattice(x: Array, bound: Array, weight: Array) -> Integers:
     return np.floor(points * shrink).astype(np.int64)
 
 
-class CountedRegularizer(Counted[MixtureMessage, Visits]):
+class CountedRegularizer(Counted[Visits]):
     """A regularizer over any counter; build one with :func:`fixed`, :func:`tree` or :func:`local`.
 
     ``shift``: ``edge``: 1.3 times the spectral edge of the noise in the sum shown is added, no theorem.  ``paper``:
@@ -243,8 +243,8 @@ class CountedRegularizer(Counted[MixtureMessage, Visits]):
         *,
         each: bool = True,
     ) -> None:
-        super().__init__(message, sums, lam, each=each)
-        self._shift, self._prior = shift, prior / message.dimension
+        super().__init__(message.integers, sums, lam, each=each)
+        self.message, self._shift, self._prior = message, shift, prior / message.dimension
         unit = np.array([message.gram_bound, message.target_bound]) / LATTICE
         drawn = np.array([m.variance or 0 for m in sums.private.mechanisms], float)
         diagonal, above, target = drawn.reshape(3, message.steps)

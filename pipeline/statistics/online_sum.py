@@ -16,16 +16,17 @@ All are protocols of a simulation: the holder of logs is a central curator (priv
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from pipeline.arrays import Array, Integers
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
 from pipeline.privacy.continual import NoiseBlocks, RunningSum, Time
 from pipeline.privacy.losses import Trust
@@ -34,6 +35,7 @@ from pipeline.privacy.release import Release, Running, total_rho
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Groups, Layout, Sensitivity, SharedLayout, Table
 from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.regression import Visits
 
 SIMULATED = "simulation, not private"
 # the joint bound of an online agent's tables: recomputed from its recipe
@@ -119,21 +121,6 @@ def entry_variances(layout: Layout, variances: Variances) -> Array:
     return np.concatenate([np.full(math.prod(t.shape), float(variances[t.name])) for t in layout.tables])
 
 
-def gaussian_sum(
-    layout: Layout, variances: Variances | None, time: Time, trust: Trust, noise: NoiseSource, epsilon: float
-) -> PrivateSum:
-    """The sum with these variances, and with the sampler's share of delta listed.
-
-    ``variances``: table -> integer variance of one row's noise; None: no noise.
-    """
-    if variances is None:
-        return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables), time, trust)
-    running = Running(time.cost, time.draws, time.error(time.steps))
-    mechanisms = (t.mechanism(variances[t.name]) for t in layout.tables)
-    private = PrivateSum(layout, tuple(replace(m, running=running) for m in mechanisms), time, trust)
-    return private.with_slack(noise, epsilon)
-
-
 def stacked(releases: Sequence[Release]) -> Release:
     """Releases of the same tables, each of other people, as one: a person lies in one row of each table."""
     last = releases[-1]
@@ -190,41 +177,30 @@ class OnlineSum(RunningSum):
         )
 
 
-class Episodes(Protocol):
-    """A batch of episodes, each a person."""
-
-    @property
-    def episodes(self) -> int:
-        """Number of episodes."""
-        ...
+# a batch of episodes, each a person
+Batch = TypeVar("Batch", LqBatch, Visits)
 
 
-Batch = TypeVar("Batch", bound=Episodes, contravariant=True)
+class Counted(Generic[Batch]):
+    """The sums of a regularizer, as they are released.
 
+    ``integers``: contribution of a batch ``(n,)``: summed over its episodes, each clipped to its declared bounds.
+    ``reads``: False: episodes are counted, and their integers dropped.
+    """
 
-class Message(Protocol[Batch]):
-    """Contribution of a batch of episodes, in integers."""
+    reads = True
 
-    def integers(self, batch: Batch, /) -> Integers:
-        """``(n,)``: sum over the episodes, each clipped to its declared bounds."""
-        ...
-
-
-Sent = TypeVar("Sent", bound=Message[Any])
-
-
-class Counted(Generic[Sent, Batch]):
-    """The sums of a regularizer, as they are released."""
-
-    def __init__(self, message: Sent, sums: OnlineSum, lam: float, *, each: bool = False) -> None:
+    def __init__(
+        self, integers: Callable[[Batch], Integers], sums: OnlineSum, lam: float, *, each: bool = False
+    ) -> None:
         if not lam > 0:
             raise ValueError(f"lam must be positive; got {lam}")
-        self.message, self.guarantee, self.release = message, sums.guarantee, sums.release
+        self.guarantee, self.release, self._integers = sums.guarantee, sums.release, integers
         self._counter, self._lam, self._each, self.seen = sums, lam, each, 0
 
     def observe(self, batch: Batch) -> None:
         """Add the next batch; it is cut to its bounds here."""
-        self._counter.add(self.message.integers(batch), batch.episodes if self._each else 1)
+        self._counter.add(self.reads * self._integers(batch), batch.episodes if self._each else 1)
         self.seen += batch.episodes
 
 
@@ -237,10 +213,15 @@ def begin(
     noise: NoiseSource,
     ask: Ask | None = None,
 ) -> OnlineSum:
-    """A sum of these variances at its beginning; see :func:`gaussian_sum` and :class:`OnlineSum`.
+    """A sum of these variances at its beginning, with the sampler's share of delta listed; see :class:`OnlineSum`.
 
     ``variances``: table -> integer variance of one row's noise; None: no noise.
     ``ask``: the stated budget; None: none.
     """
-    epsilon = math.inf if ask is None else asked(ask)[0]
-    return OnlineSum(gaussian_sum(layout, variances, time, trust, noise, epsilon), noise, world)
+    private = PrivateSum(layout, tuple(t.mechanism() for t in layout.tables), time, trust)
+    if variances is not None:
+        running = Running(time.cost, time.draws, time.error(time.steps))
+        drawn = (replace(t.mechanism(variances[t.name]), running=running) for t in layout.tables)
+        private = replace(private, mechanisms=tuple(drawn))
+        private = private.with_slack(noise, math.inf if ask is None else asked(ask)[0])
+    return OnlineSum(private, noise, world)

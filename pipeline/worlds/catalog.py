@@ -113,8 +113,8 @@ from pipeline.declaration.lineage import catalogs
 from pipeline.declaration.toml import read_toml
 from pipeline.mdp.features import MixtureFeatures, dense
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import occupancies, optimal_values
-from pipeline.worlds.world import USUAL_HORIZON, World, WorldFunction, plain_world
+from pipeline.mdp.planning import occupancies
+from pipeline.worlds.world import USUAL_HORIZON, World, WorldFunction, plain_world, sparse_rows
 
 
 def riverswim(states: int = 6, left_reward: float = 0.005, right_reward: float = 1.0) -> World:
@@ -259,17 +259,6 @@ def _labels(edges: list[float]) -> list[str]:
     return [f"sofa below {edges[0]:g}", *between, f"sofa {edges[-1]:g} or more"]
 
 
-def sparse_rows(cells: tuple[int, ...], states: int, successors: int, rng: np.random.Generator) -> Array:
-    """``(*cells, states)`` distributions, each over so many states drawn at random.
-
-    ``successors``: that a row reaches, at most ``states``.
-    """
-    reached = rng.random((*cells, states)).argpartition(successors - 1, axis=-1)[..., :successors]
-    rows = np.zeros((*cells, states))
-    np.put_along_axis(rows, reached, rng.dirichlet(np.ones(successors), size=cells), axis=-1)
-    return rows
-
-
 def random_tabular(
     states: int = 10,
     actions: int = 3,
@@ -318,11 +307,6 @@ class Mixture:
     mdp: TabularMDP
     features: MixtureFeatures
     theta: Array
-
-    @property
-    def optimum(self) -> float:
-        """v*: expected summed reward of the best policy, from the start distribution."""
-        return float(self.mdp.start @ optimal_values(self.mdp)[1][0])
 
 
 def random_mixture(

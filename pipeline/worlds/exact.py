@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, task_of
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import greedy, occupancies, optimal_values, policy_value
+from pipeline.mdp.planning import greedy, occupancies, optimal_values, optimum, policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.worlds.world import World, declared_actions, declared_states
 
@@ -146,8 +146,7 @@ def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> d
 
 def best_value(world: World, horizon: int) -> float:
     """Value of the best policy in the raw world."""
-    mdp = world.mdp(horizon)
-    return float(mdp.start @ optimal_values(mdp)[1][0])
+    return optimum(world.mdp(horizon))
 
 
 def true_value(card: Card, world: World, behaviour: str | Array, policy: Policy) -> float:

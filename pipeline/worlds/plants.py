@@ -180,25 +180,13 @@ def reach(A: Array, B: Array, gamma: float, bound: float, start: Array, horizon:
     return longest
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes and norms of one instance: n, d, H, ||A||, ||B||, gamma, C_w."""
-
-    n: int
-    d: int
-    horizon: int
-    C_A: float
-    C_B: float
-    gamma: float
-    C_w: float
-
-
+# sizes and norms of an instance: n, d, H, ||A||, ||B||, gamma, C_w
 INSTANCES = {
-    1: Sizes(2, 1, 10, 0.5, 0.3, 1.0, 0.2),
-    2: Sizes(3, 1, 10, 0.5, 0.3, 1.0, 0.2),
-    3: Sizes(4, 2, 20, 0.5, 0.3, 1.0, 0.2),
-    4: Sizes(2, 2, 10, 0.3, 0.6, 0.5, 0.4),
-    5: Sizes(2, 2, 10, 0.6, 0.35, 1.0, 0.05),
+    1: (2, 1, 10, 0.5, 0.3, 1.0, 0.2),
+    2: (3, 1, 10, 0.5, 0.3, 1.0, 0.2),
+    3: (4, 2, 20, 0.5, 0.3, 1.0, 0.2),
+    4: (2, 2, 10, 0.3, 0.6, 0.5, 0.4),
+    5: (2, 2, 10, 0.6, 0.35, 1.0, 0.05),
 }
 CONTROL_COSTS = tuple(m * 10.0**e for e in range(-3, 1) for m in (1.0, 2.0, 5.0))
 
@@ -210,11 +198,11 @@ def lq_instance(number: int, seed: int = 11) -> LqSystem:
     """
     if number not in INSTANCES:
         raise ValueError(f"no LQ instance {number}; there are: {', '.join(map(str, INSTANCES))}")
-    s, rng = INSTANCES[number], np.random.default_rng(seed)
-    shapes = ((s.n, s.n), s.C_A), ((s.n, s.d), s.C_B), ((s.n, 1), 1.0)
+    (n, d, horizon, C_A, C_B, gamma, C_w), rng = INSTANCES[number], np.random.default_rng(seed)
+    shapes = ((n, n), C_A), ((n, d), C_B), ((n, 1), 1.0)
     A, B, start = (M * (size / norm(M)) for M, size in ((rng.normal(size=shape), size) for shape, size in shapes))
-    cost = cheapest_within(A, B, s.horizon, s.gamma)
-    return LqSystem(f"lq-{number}", A, B, cost, s.gamma, BoundedNoise(s.C_w), start[:, 0])
+    cost = cheapest_within(A, B, horizon, gamma)
+    return LqSystem(f"lq-{number}", A, B, cost, gamma, BoundedNoise(C_w), start[:, 0])
 
 
 def cheapest_within(A: Array, B: Array, horizon: int, gamma: float) -> QuadraticCost:
@@ -356,10 +344,14 @@ def wrong_models(system: LqSystem, draws: int = DRAWS) -> Iterator[Array]:
 
     Returns gains ``(H, d, n)`` of each, cut to ``|K_h| <= gamma``.
     """
-    r = np.random.default_rng(_SEED)
-    for _ in range(draws):
-        A, B = (M + WRONG * norm(M) * E / norm(E) for M in (system.A, system.B) for E in [r.normal(size=M.shape)])
-        yield clip_norm(riccati(A, B, system.cost)[0], system.gamma)
+    rng = np.random.default_rng(_SEED)
+    return (wrong_model(system, rng) for _ in range(draws))
+
+
+def wrong_model(system: LqSystem, rng: np.random.Generator) -> Array:
+    """Optimal gains ``(H, d, n)`` of one such model, whose direction ``rng`` draws."""
+    A, B = (M + WRONG * norm(M) * E / norm(E) for M in (system.A, system.B) for E in [rng.normal(size=M.shape)])
+    return clip_norm(riccati(A, B, system.cost)[0], system.gamma)
 
 
 def check_world(system: LqSystem, card: LqCard) -> None:

@@ -18,7 +18,7 @@ from pipeline.declaration.card import Card, task_of
 from pipeline.declaration.domain import OTHER, States
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP, Task, stationary_mdp
-from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release
@@ -26,7 +26,7 @@ from pipeline.statistics.count_layout import CountLayout, reward_lattice
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.planning_counts import prepare, private_counts, slack_of
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.worlds.world import sample_count_tables
+from pipeline.worlds.world import sample_count_tables, sparse_rows
 
 # sparse kernels, as real ones are: a dense one mixes at once, and then only the next reward counts
 _SUCCESSORS = 3
@@ -67,7 +67,7 @@ class Logged:
         """Transitions ``(H, L, A, S)`` of a fresh log of whole episodes, and summed lattice steps ``(H, L, A)`` of its
         rewards above the least one: each is rounded at random to a point beside its mean.
         """
-        n_sas = sample_count_tables(self.mdp, self.behaviour, episodes, rng).n_sas[:, : self.task.allowed.shape[0]]
+        n_sas = sample_count_tables(self.mdp, self.behaviour, episodes, rng)[:, : self.task.allowed.shape[0]]
         n_sa, lattice, steps = n_sas.sum(-1), reward_lattice(self.card), self.card.reward.steps
         position = (self.mdp.rewards[:, : n_sa.shape[1]] - lattice.low) / (lattice.high - lattice.low) * steps
         below = np.clip(np.floor(position + 1e-9), 0, steps)
@@ -175,7 +175,11 @@ def draw_surrogate(card: Card, rng: np.random.Generator, ball: Array | None = No
     """
     d = card.domain
     H, L, A, S = d.horizon, len(d.live_states), len(d.action_labels), len(d.state_labels)
-    G, live, worth = d.table_steps, *(_sparse(d.table_steps, L, A, rng) if ball is None else _pushed(ball, A, rng))
+    G = d.table_steps
+    if ball is None:
+        live, worth = sparse_rows((G, L, A), L, min(_SUCCESSORS, L), rng), rng.random((G, L, A))
+    else:
+        live, worth = _pushed(ball, A, rng)
     P = np.zeros((G, S, A, S))
     over = 1 / H if S > L else 0.0
     P[:, :L, :, :L] = (1 - over) * live
@@ -192,17 +196,11 @@ def draw_surrogate(card: Card, rng: np.random.Generator, ball: Array | None = No
     return TabularMDP(np.broadcast_to(P, (H, *P.shape[1:])), np.broadcast_to(r, (H, S, A)), start)
 
 
-def _sparse(G: int, L: int, A: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Transitions ``(G, L, A, L)`` to few states drawn at random, and shares of the reward range ``(G, L, A)``."""
-    reached = min(_SUCCESSORS, L)
-    onto = rng.random((G, L, A, L)).argpartition(reached - 1, axis=-1)[..., :reached]
-    live = np.zeros((G, L, A, L))
-    np.put_along_axis(live, onto, rng.dirichlet(np.ones(reached), size=(G, L, A)), axis=-1)
-    return live, rng.random((G, L, A))
-
-
 def _pushed(ball: Array, A: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """The same, ``(1, L, A, L)`` and ``(1, L, A)``, where each action has a direction to push to, and one it is for."""
+    """Transitions ``(1, L, A, L)`` and shares of the reward range ``(1, L, A)``.
+
+    Each action has a direction to push to, and one it is for.
+    """
     push, liked = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in rng.normal(size=(2, A, ball.shape[1])))
     landing = _STAYS * ball[:, None] + _PUSH * push
     squares = (landing**2).sum(-1)[..., None] + (ball**2).sum(-1) - 2 * landing @ ball.T
@@ -234,4 +232,4 @@ def best_allowed(mdp: TabularMDP, task: Task) -> float:
     rewards = mdp.rewards.copy()
     # a barred action costs more than a whole episode can pay
     rewards[:, :L][:, ~task.allowed] -= 1 + task.horizon * (np.abs(mdp.rewards).max() + 1)
-    return float(mdp.start @ optimal_values(TabularMDP(mdp.transitions, rewards, mdp.start))[1][0])
+    return optimum(TabularMDP(mdp.transitions, rewards, mdp.start))

@@ -221,24 +221,25 @@ def world_features(world: World) -> StateFeatures | None:
     return table_of_features(FEATURES, [world.raw_labels[s] for s in live], list(world.state_features), values)
 
 
+def sparse_rows(cells: tuple[int, ...], states: int, successors: int, rng: np.random.Generator) -> Array:
+    """``(*cells, states)`` distributions, each over so many states drawn at random.
+
+    ``successors``: that a row reaches, at most ``states``.
+    """
+    reached = rng.random((*cells, states)).argpartition(successors - 1, axis=-1)[..., :successors]
+    rows = np.zeros((*cells, states))
+    np.put_along_axis(rows, reached, rng.dirichlet(np.ones(successors), size=cells), axis=-1)
+    return rows
+
+
 # the float arithmetic inside a binomial draw keeps every bit of an integer count well below 2^53
 MOST_EPISODES = 10**12
 
 
-@dataclass(frozen=True)
-class CountTables:
-    """Visits ``n_sa (H, S, A)`` and transitions ``n_sas (H, S, A, S)`` of whole episodes, int64.
+def sample_count_tables(mdp: TabularMDP, behaviour: Array, episodes: int, rng: np.random.Generator) -> Integers:
+    """Transitions ``(H, S, A, S)`` of ``episodes`` independent episodes of a world under a logging policy.
 
-    ``n_sas`` sums to ``n_sa`` over its last axis, arrivals at a step are the visits of the next one, and each step
-    holds every episode once.
-    """
-
-    n_sa: Integers
-    n_sas: Integers
-
-
-def sample_count_tables(mdp: TabularMDP, behaviour: Array, episodes: int, rng: np.random.Generator) -> CountTables:
-    """Tables of ``episodes`` independent episodes of a world under a logging policy.
+    Arrivals at a step are the visits of the next one, and each step holds every episode once.
 
     ``behaviour`` ``(H, S, A)``: action probabilities.
     ``rng``: simulation only; the order of its draws is pinned by tests.
@@ -249,14 +250,14 @@ def sample_count_tables(mdp: TabularMDP, behaviour: Array, episodes: int, rng: n
         raise ValueError(f"behaviour must be {(H, S, A)}; got {behaviour.shape}")
     if not 0 <= episodes <= MOST_EPISODES:
         raise ValueError(f"episodes must be between 0 and {MOST_EPISODES:g}; got {episodes}")
-    n_sa, n_sas = np.zeros((H, S, A), np.int64), np.zeros((H, S, A, S), np.int64)
+    n_sas = np.zeros((H, S, A, S), np.int64)
     chosen, moved = _ordered(behaviour), _ordered(mdp.transitions)
     people = multinomials(np.asarray(episodes), mdp.start, rng)
     for h in range(H):
-        n_sa[h] = _drawn(people, chosen[0][h], chosen[1][h], rng)
-        n_sas[h] = _drawn(n_sa[h], moved[0][h], moved[1][h], rng)
+        visits = _drawn(people, chosen[0][h], chosen[1][h], rng)
+        n_sas[h] = _drawn(visits, moved[0][h], moved[1][h], rng)
         people = n_sas[h].sum((0, 1))
-    return CountTables(n_sa, n_sas)
+    return n_sas
 
 
 def multinomials(trials: Integers, probabilities: Array, rng: np.random.Generator) -> Integers:

@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.audits.attack import AttackResult
 from pipeline.declaration.numbers import number
 from pipeline.online.cells import Rows, StudyRow, band, end_loss, growth, median, pooled
-from pipeline.online.study import EpisodesNeeded, Judged, Study, bar_of, first_meeting, label_of, needed_table, select
+from pipeline.online.study import Judged, Study, bar_of, first_meeting, label_of, needed_table, select
 from pipeline.online.trial import TrialRow
 from pipeline.privacy.budget import largest_delta
 from reports.figures.charts import PALETTE, Line, draw_chart, draw_curves, standalone
@@ -126,7 +126,7 @@ def _line(x: str, rows: Rows, ends: Sequence[int]) -> Line:
     return Line(episodes, mean, std, control)
 
 
-def _needed(needed: Sequence[EpisodesNeeded], bar: float, least: int) -> Section:
+def _needed(needed: Sequence[dict[str, Any]], bar: float, least: int) -> Section:
     words = (
         f"The first n on the grid from which on the mean suboptimality stays at or under {number(bar)}, 10 % of "
         "uniform choice's; in brackets the upper edge of the band, nine runs in ten. After “>” stands the end of the "
@@ -145,7 +145,7 @@ def _needed(needed: Sequence[EpisodesNeeded], bar: float, least: int) -> Section
     )
 
 
-def _episodes(n: EpisodesNeeded, least: int) -> str:
+def _episodes(n: dict[str, Any], least: int) -> str:
     mean, nine = (first_meeting(k, least, n["most"]) for k in (n["episodes"], n["episodes_nine_in_ten"]))
     return f"{mean} ({nine})"
 

@@ -13,7 +13,7 @@ from pipeline.agents.linopt_po import linopt_po, softmax
 from pipeline.agents.linopt_vi import linopt_vi, planned
 from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, Rows, linopt, linopt_rewards
 from pipeline.mdp.features import RewardFeatures
-from pipeline.mdp.planning import policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.rollout import Trajectory
 from pipeline.online.mixtures import reward_message, transition_message
 from pipeline.online.rollouts import EpisodeWorld, play
@@ -75,7 +75,7 @@ def test_with_every_episode_planned_it_is_the_page_in_loops(world):
                         free += x @ L @ ridge.U[h, block[0]] + beta * np.sqrt(x @ L @ x)
                     Q[h, cell // A, cell % A] = min(max(free, 0.0), tops[h])
                 V[h] = [sum(policy[h, s, a] * Q[h, s, a] for a in range(A)) for s in range(S)]
-            losses.append(world.optimum - policy_value(world.mdp, policy))
+            losses.append(optimum(world.mdp) - policy_value(world.mdp, policy))
             trajectory = yield policy
             r.observe(Rows(problem.task, V).transitions(trajectory))
             weight = policy * np.exp(eta * Q)

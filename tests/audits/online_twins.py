@@ -27,7 +27,7 @@ from pipeline.statistics.interactive_counts import BatchPrivatizer, GaussianCoun
 from pipeline.statistics.lq import LqMessage, ResidualMessage
 from pipeline.statistics.mixture import LATTICE, MixtureMessage
 from pipeline.statistics.online_counts import BatchLayout, OnlineLayout
-from pipeline.statistics.online_sum import OnlineSum, entry_variances, gaussian_sum, tight
+from pipeline.statistics.online_sum import begin, entry_variances, tight
 from pipeline.statistics.regression import Visits
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin, drawing
 
@@ -132,8 +132,7 @@ def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
 
     def made(wide, noise):
         scales = tight(steps or wide, ASK, charged)
-        private = gaussian_sum(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, noise, 7.0)
-        counts = GaussianCounts(wide, OnlineSum(private, noise, WORLD))
+        counts = GaussianCounts(wide, begin(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, WORLD, noise, ASK))
         counts.sums = build(counts.sums.time, counts.sums.blocks)
         return counts
 

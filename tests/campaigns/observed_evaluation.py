@@ -21,7 +21,7 @@ from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.verdict import MISFIT, clear
 from pipeline.learners.held_out import HeldOutRun
-from pipeline.learners.linear_request import LinearLearnt, LinearRun, draw_linear, learn_linear
+from pipeline.learners.linear_request import LinearLearnt, LinearRequest, draw_linear, learn_linear
 from pipeline.learners.observed_evaluation import FEATURES, SCORED, ObservedEvaluation
 from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
@@ -215,8 +215,7 @@ def frames(log: Log, size: int = 100_000) -> Iterator[pl.DataFrame]:
         )
 
 
-def stream(run: LinearRun, log: Log) -> StreamRows:
-    r = run.request
+def stream(r: LinearRequest, log: Log) -> StreamRows:
     assert r.observed is not None
     f, onto = r.observed, r.observed if r.adaptive else (r.plan.onto or r.observed)
 
@@ -281,11 +280,11 @@ def evaluate_once(
 ) -> tuple[Evaluated, LinearLearnt, ObservedEvaluation]:
     """One run in memory: the people of both parts, learning, evaluating."""
     run = plan_run(card, terms)
-    assert isinstance(run, HeldOutRun) and isinstance(run.plan, LinearRun)
+    assert isinstance(run, HeldOutRun) and isinstance(run.plan, LinearRequest)
     assert isinstance(run.evaluation, ObservedEvaluation)
     noise, key = SeededNoise(np.random.SeedSequence((SEED, seed, 1))), part_key(str(seed).encode(), card.name)
     judges = np.array(evaluates([str(i) for i in range(log.action.shape[1])], run.share, key))
-    r, e = run.plan.request, run.evaluation
+    r, e = run.plan, run.evaluation
     learnt = learn_linear(r, draw_linear(r, stream(run.plan, log.of(~judges)), noise))
     return judge(e, learnt, log.of(judges), noise), learnt, e
 

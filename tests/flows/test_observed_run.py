@@ -90,7 +90,7 @@ def test_sums_are_those_of_the_loops_kept_or_read_anew(ran):
 def _extent(shop):
     from flows.config.setting import setting
 
-    return setting(str(shop / "exact.toml"), home_at(shop)).plan.request.plan.extent()
+    return setting(str(shop / "exact.toml"), home_at(shop)).plan.plan.extent()
 
 
 def test_plan_charges_what_the_run_spends_and_a_replay_nothing(ran):

@@ -158,7 +158,10 @@ def test_marks_end_at_K_and_a_staged_curve_is_exact():
 def test_runs_differ_in_their_seed_alone_when_gathered():
     trials = [Trial("uniform", "riverswim_homogeneous", (("states", s),), 10, seed=i) for s in (3, 4) for i in (0, 1)]
     groups = gather(trials, [agents.measure(t) for t in trials])
-    assert [(g.trial.params, len(g.outcomes)) for g in groups] == [((("states", 3),), 2), ((("states", 4),), 2)]
+    assert [(trial.params, len(each)) for trial, each in groups.items()] == [
+        ((("states", 3),), 2),
+        ((("states", 4),), 2),
+    ]
 
 
 def test_an_agent_that_loses_nothing_is_drawn_and_compared_with_nobody(recipe, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 import pipeline.learners.tabular_learning as learning
 from flows.config.setting import setting
 from pipeline.learners.learner import typeable
-from pipeline.learners.linear_request import LinearRun, learn_linear
+from pipeline.learners.linear_request import LinearRequest, learn_linear
 from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.terms import Privacy, Terms
@@ -25,9 +25,9 @@ from tests.learners import linear_shop
 from tests.learners.linear_shop import lay_out_linear
 
 
-def linear_run(folder: Path, name: str) -> LinearRun:
+def linear_run(folder: Path, name: str) -> LinearRequest:
     plan = setting(str(lay_out_linear(folder) / f"{name}.toml"), home_at(folder / "home")).plan
-    assert isinstance(plan, LinearRun)
+    assert isinstance(plan, LinearRequest)
     return plan
 
 
@@ -71,8 +71,8 @@ def test_nothing_is_published_where_two_solvers_disagree(tmp_path, monkeypatch):
 
 
 def test_the_first_states_cost_their_share_to_the_last_integer(tmp_path):
-    request = linear_run(tmp_path, "once").request
-    first, share = request.start_mechanism, request.start_rho
+    request = linear_run(tmp_path, "once")
+    (first,), share = request.start.mechanisms, request.start_rho
     assert first is not None and first.rho is not None and first.variance is not None and share is not None
     assert first.rho <= share < first.rho * Fraction(first.variance, first.variance - 1)
 
@@ -80,7 +80,7 @@ def test_the_first_states_cost_their_share_to_the_last_integer(tmp_path):
 def test_an_audit_attacks_at_most_two_steps(tmp_path, monkeypatch):
     plan, seen = linear_run(tmp_path, "linear"), list[int]()
     monkeypatch.setattr("pipeline.audits.regressions.linear_target", lambda p: seen.append(p.domain.horizon))
-    assert plan.request.plan.domain.horizon == 3
+    assert plan.plan.domain.horizon == 3
     plan.targets(SeededNoise(0))
     assert seen == [2]
 
@@ -88,7 +88,7 @@ def test_an_audit_attacks_at_most_two_steps(tmp_path, monkeypatch):
 def test_a_log_of_nothing_has_half_the_evidence_that_speaks(tmp_path, monkeypatch):
     """Zero sums leave ridge and shift in every direction, short or long; twice of both is asked of a state."""
     monkeypatch.setattr(linear_shop, "FEATURES", linear_shop.FEATURES.replace("[1, 1]", "[2, 1]"))
-    request = linear_run(tmp_path, "once").request
+    request = linear_run(tmp_path, "once")
     mechanisms = request.mechanisms()
     assert mechanisms is not None
     tables = {m.table: np.zeros(m.shape, np.int64) for m in mechanisms}
@@ -103,7 +103,7 @@ def test_a_log_of_nothing_has_half_the_evidence_that_speaks(tmp_path, monkeypatc
 
 def test_one_shot_statistics_say_what_noise_is_in_them(tmp_path):
     """Tables of noise alone: their spread is the stated one, and rewards are read off the last row."""
-    request = linear_run(tmp_path, "once").request
+    request = linear_run(tmp_path, "once")
     mechanisms, rng = request.mechanisms(), np.random.default_rng(0)
     assert mechanisms is not None
     tables = {m.table: np.rint(rng.normal(0, m.standard_deviation, m.shape)).astype(np.int64) for m in mechanisms}

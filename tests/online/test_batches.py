@@ -52,11 +52,11 @@ def test_the_runner_releases_the_asked_steps_and_prices_each_batch_exactly():
     best = float(MDP.start @ optimal_values(MDP)[1][0])
     values = set_values(MDP.transitions, MDP.rewards, MDP.start, POLICIES)
     assert played.result == "done"
-    assert [b.users for b in world.batches] == [4, 5]
+    assert [noisy.users for _, noisy in world.batches] == [4, 5]
     np.testing.assert_allclose(played.losses, [best - (3 * values[0] + values[2]) / 4, best - values[1]])
     assert seen[0].n_sas.shape == (1, 3, 2, 3) and seen[0].r_sa is None and seen[0].n_sa.sum() == 4
     assert seen[1].n_sas.shape == (3, 3, 2, 3) and seen[1].r_sa is not None
-    assert not world.batches[0].layout.ends and world.batches[1].layout.ends
+    assert not world.batches[0][0].ends and world.batches[1][0].ends
 
 
 def test_rewards_outside_the_unit_range_are_refused():

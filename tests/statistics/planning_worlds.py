@@ -40,11 +40,12 @@ class Setting:
 
     def counts(self, episodes: int, rng: np.random.Generator) -> ExactSums:
         """Exact tables of a fresh log; reward sums on the card's lattice where rewards are estimated."""
-        t = sample_count_tables(self.mdp, self.behaviour, episodes, rng)
-        tables = {"n_sa": t.n_sa, "n_sas": t.n_sas}
+        n_sas = sample_count_tables(self.mdp, self.behaviour, episodes, rng)
+        n_sa = n_sas.sum(-1)
+        tables = {"n_sa": n_sa, "n_sas": n_sas}
         if self.card.reward.kind == "estimate":
-            lattice, ones = reward_lattice(self.card), rng.binomial(t.n_sa, self.mdp.rewards)
-            tables["r_sa"] = ones * lattice.integer(np.array(1)) + (t.n_sa - ones) * lattice.integer(np.array(0))
+            lattice, ones = reward_lattice(self.card), rng.binomial(n_sa, self.mdp.rewards)
+            tables["r_sa"] = ones * lattice.integer(np.array(1)) + (n_sa - ones) * lattice.integer(np.array(0))
         return ExactSums(self.card.name, "synthetic", "per_step", tables)
 
 

@@ -136,17 +136,17 @@ def test_a_third_sum_beside_the_scores_is_paid_by_the_worst_pair_and_nobody_pays
     """The scores of a policy take four fifths, a third sum the rest, as in older ledgers: one person is in both."""
     counts, _ = sums_of(card)
     scores = MomentLayout("tiny", "synthetic", "stationary", 4).summed(Fraction(4, 5))
-    third = of_others(MomentLayout("tiny", "synthetic", "stationary", 1).summed(Fraction(1, 5)))
+    third = MomentLayout("tiny", "synthetic", "stationary", 1).summed(Fraction(1, 5))
+    renamed = tuple(replace(m, table=f"b_{m.table}") for m in third.mechanisms)
     told = {"learn": part_facts([counts]), "evaluate": part_facts([scores, third])}
-    listed = (*counts.mechanisms, *scores.mechanisms, *third.mechanisms)
+    told["evaluate"]["sums"][1]["tables"] = [m.table for m in renamed]
+    listed = (*counts.mechanisms, *scores.mechanisms, *renamed)
     assert held_out_loss(listed, told) == max(counts.rho, scores.rho + third.rho) <= 1
     found = []
     for ends in itertools.product((-1.0, 0.0, 1.0), repeat=5):
-        first, second = scores.layout.add_up(np.array([ends[:4]])), third.layout.layout.add_up(np.array([ends[4:]]))
+        first, second = scores.layout.add_up(np.array([ends[:4]])), third.layout.add_up(np.array([ends[4:]]))
         tables = {**first, **{f"b_{name}": x for name, x in second.items()}}
-        found.append(
-            np.concatenate([tables[m.table] / np.sqrt(m.variance) for m in (*scores.mechanisms, *third.mechanisms)])
-        )
+        found.append(np.concatenate([tables[m.table] / np.sqrt(m.variance) for m in (*scores.mechanisms, *renamed)]))
     at = np.array(found)
     apart = ((at[:, None] - at[None]) ** 2).sum(-1).max() / 2
     assert apart == pytest.approx(float(scores.rho + third.rho), rel=1e-9)

@@ -25,7 +25,7 @@ from pipeline.statistics.interactive_counts import (
     local,
 )
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
-from pipeline.statistics.online_sum import OnlineSum, asked_rho, cost_of, gaussian_sum, tight
+from pipeline.statistics.online_sum import OnlineSum, asked_rho, begin, cost_of, tight
 from tests.privacy.handles import REAL
 
 H, S, A, WORLD = 2, 2, 2, SimulatedWorld("tests")
@@ -168,8 +168,8 @@ class Redrawing(GaussianCounts):
 
 def test_noise_drawn_on_reading_is_caught():
     ask = Ask(epsilon=1.0, delta=1e-5)
-    private = gaussian_sum(LAYOUT, tight(LAYOUT, ask, levels(4)), Tree(4), Trust.JOINT, SeededNoise(0), 1.0)
-    counted = Redrawing(LAYOUT, OnlineSum(private, SeededNoise(0), WORLD))
+    sums = begin(LAYOUT, tight(LAYOUT, ask, levels(4)), Tree(4), Trust.JOINT, WORLD, SeededNoise(0), ask)
+    counted = Redrawing(LAYOUT, sums)
     counted.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
     assert not np.array_equal(counted.counts().n_sas, counted.counts().n_sas)
 
@@ -266,14 +266,12 @@ def test_what_cannot_be_done_is_refused():
 
 def test_a_sampler_whose_share_of_delta_is_not_listed_is_refused_and_one_that_is_counted_costs_it():
     """The table sampler is within 2^-130 of its law a draw: what it adds to delta stands in the price."""
-    listed = gaussian_sum(
-        LAYOUT, tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5), 1), Once(3), Trust.JOINT, FastOsNoise(), 1.0
-    )
-    assert total_delta_slack(listed.mechanisms) > 0
-    OnlineSum(listed, FastOsNoise(), WORLD).add(np.zeros(8, dtype=np.int64))
-    unlisted = gaussian_sum(
-        LAYOUT, tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5), 1), Once(3), Trust.JOINT, SeededNoise(0), 1.0
-    )
+    ask = Ask(epsilon=1.0, delta=1e-5)
+    setting = LAYOUT, tight(LAYOUT, ask, 1), Once(3), Trust.JOINT, WORLD
+    listed = begin(*setting, FastOsNoise(), ask)
+    assert total_delta_slack(listed.private.mechanisms) > 0
+    listed.add(np.zeros(8, dtype=np.int64))
+    unlisted = begin(*setting, SeededNoise(0), ask).private
     assert not unlisted.mechanisms[0].delta_slack
     with pytest.raises(ValueError, match="share of delta"):
         OnlineSum(unlisted, FastOsNoise(), WORLD)

@@ -16,7 +16,7 @@ from pipeline.online.linear import feature_map
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld, symmetric_noise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import BallMoves, Moves, moves, table_moves
-from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.linear_plan import GRAM_SHARE, LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.linear_sums import (
     InteractiveRegression,
     Quantiser,
@@ -151,18 +151,19 @@ def _half(*args, shipped=desk_module.call_sum, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "twin", "split", "least"),
+    ("owner", "name", "twin", "share", "least"),
     [
         # a Gram matrix scaled for add or remove, half the variance, targets that leave their window
-        (plan_module, "moves", _add_remove, {"gram": Fraction(9, 10)}, 1.2),
-        (desk_module, "call_sum", _half, None, 1.9),
-        (Quantiser, "values", lambda self, v: np.floor(v * self.lattice).astype(np.int64), None, 1.9),
+        (plan_module, "moves", _add_remove, Fraction(9, 10), 1.2),
+        (desk_module, "call_sum", _half, GRAM_SHARE, 1.9),
+        (Quantiser, "values", lambda self, v: np.floor(v * self.lattice).astype(np.int64), GRAM_SHARE, 1.9),
     ],
     ids=["moves", "variance", "window"],
 )
-def test_twins_lose_more_than_they_claim(monkeypatch, owner, name, twin, split, least):
+def test_twins_lose_more_than_they_claim(monkeypatch, owner, name, twin, share, least):
     monkeypatch.setattr(owner, name, twin)
-    assert measured(random_map(3), LinearTerms(Ask(ONE, split=split), variance=False, **SMALL)) > least
+    monkeypatch.setattr(desk_module, "GRAM_SHARE", share)
+    assert measured(random_map(3), LinearTerms(Ask(ONE), variance=False, **SMALL)) > least
 
 
 def test_two_calls_at_one_step_are_caught(monkeypatch):

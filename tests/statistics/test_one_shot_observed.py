@@ -31,10 +31,9 @@ MAP = ObservedMap("affine", 1, 1.0, 2, ((1, 0), (0, 1)), steps=6)
 Row = tuple[int, float, int, float, tuple[int, float] | None]
 
 
-def plan_of(steps: int = 6, share: Fraction | None = None) -> LinearPlan:
+def plan_of(steps: int = 6) -> LinearPlan:
     domain = LinearDomain("tiny", "synthetic", 1, 100, can_end=True)
-    split = None if share is None else {"gram": share}
-    terms = LinearTerms(Ask(ONE, split=split), "one_shot", variance=False, value_steps=9)
+    terms = LinearTerms(Ask(ONE), "one_shot", variance=False, value_steps=9)
     return LinearPlan(domain, terms, replace(MAP, steps=steps).feature_map(np.array([[0.5]])))
 
 
@@ -76,8 +75,9 @@ def everybody() -> list[Row | None]:
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 5), Fraction(9, 20), Fraction(4, 5)])
-def test_no_two_people_of_the_ball_are_further_apart_than_claimed(share):
-    plan = plan_of(share=share)
+def test_no_two_people_of_the_ball_are_further_apart_than_claimed(monkeypatch, share):
+    monkeypatch.setattr("pipeline.statistics.linear_sums.GRAM_SHARE", share)
+    plan = plan_of()
     at = np.array([point(plan, row) for row in everybody()])
     squares = (at**2).sum(1)
     apart = (squares[:, None] + squares - 2 * at @ at.T) / 2

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.mdp.features import dense, dense_one_hot, one_hot
-from pipeline.mdp.planning import policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.worlds.catalog import (
     load_world,
     random_mixture,
@@ -54,9 +54,9 @@ def test_v_star_is_the_best_deterministic_policy_by_enumeration():
     world = random_mixture(2, 2, 2, 2, seed=3, successors=2)
     policies = itertools.product(range(2), repeat=4)
     best = max(policy_value(world.mdp, np.eye(2)[np.array(p).reshape(2, 2)]) for p in policies)
-    assert world.optimum == pytest.approx(best, abs=1e-15)
-    assert tabular_mixture(riverswim_homogeneous(3)).optimum == pytest.approx(0.2281, abs=5e-5)
-    assert tabular_mixture(riverswim_inhomogeneous(3)).optimum == pytest.approx(0.5911, abs=5e-5)
+    assert optimum(world.mdp) == pytest.approx(best, abs=1e-15)
+    assert optimum(tabular_mixture(riverswim_homogeneous(3)).mdp) == pytest.approx(0.2281, abs=5e-5)
+    assert optimum(tabular_mixture(riverswim_inhomogeneous(3)).mdp) == pytest.approx(0.5911, abs=5e-5)
 
 
 @pytest.mark.parametrize(
