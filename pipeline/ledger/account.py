@@ -281,11 +281,6 @@ def lost(entries: Sequence[Entry], move: Move, counted: Callable[[Entry], bool] 
     return sum((*replaced, *joined), Fraction(0))
 
 
-def worst_loss(entries: Sequence[Entry], lineage: str) -> Fraction:
-    """Largest privacy loss of one person of a lineage, over all lineages together."""
-    return max(lost(entries, move) for move in moves(entries, lineage))
-
-
 def _joining(e: Entry) -> str:
     """Charge of an entry to a person who leaves or joins; a retry that took a charge over pays nothing again."""
     return min(e.body.get("rho_add_remove", e.body["rho"]), e.body["rho"], key=Fraction)
@@ -337,9 +332,8 @@ def account_of(entries: Sequence[Entry], lineage: str, where: str) -> Account:
     fields = registration(entries, lineage)
     if fields is None:
         raise BudgetError(f"{lineage}: no entry in {where}; run `reticent register` once. Nothing was read")
-    return Account(
-        lineage, Fraction(fields["rho"]), spent_on(entries, lineage), fields["delta"], worst_loss(entries, lineage)
-    )
+    worst = max(lost(entries, move) for move in moves(entries, lineage))
+    return Account(lineage, Fraction(fields["rho"]), spent_on(entries, lineage), fields["delta"], worst)
 
 
 @dataclass(frozen=True)

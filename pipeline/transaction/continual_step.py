@@ -31,7 +31,7 @@ from datetime import date, timedelta
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,15 +43,7 @@ from pipeline.ledger.attempts import passed_gate
 from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import RECIPE
-from pipeline.ledger.steps import (
-    CounterBody,
-    Step,
-    committed_steps,
-    counter_intents,
-    counter_key,
-    overtaken,
-    step_price,
-)
+from pipeline.ledger.steps import Step, committed_steps, counter_intents, counter_key, overtaken, step_price
 from pipeline.logs.aggregate import Arms, count_new
 from pipeline.logs.contribution_bounding import Hashes, hash_width
 from pipeline.logs.parts import Split
@@ -69,14 +61,6 @@ from pipeline.transaction.release_once import check_snapshot, claim_fields, key_
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
 _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
-
-
-class _Note(TypedDict):
-    """The newest snapshot counted at a step, and keyed digests (hex) of two of its files."""
-
-    snapshot: int
-    leaf: str
-    seen: str
 
 
 @dataclass(frozen=True)
@@ -195,7 +179,8 @@ class KeptSteps:
             raise BudgetError(self._edited_message(path))
         return np.load(io.BytesIO(content))
 
-    def _note(self, step: Step) -> _Note:
+    def _note(self, step: Step) -> Body:
+        """The newest snapshot counted at a step, and keyed digests (hex) of two of its files."""
         path = self.folder / _name("note", step.t, step.attempt)
         try:
             signed: dict[str, str] = json.loads(path.read_bytes())
@@ -336,12 +321,12 @@ class ContinualRelease:
         described = [describe_mechanism(m) for m in self.mechanisms(t)]
         return {"mechanisms": described, "epsilon": None, "counter": self.describe(t, since)}
 
-    def describe(self, t: int, since: int) -> CounterBody:
+    def describe(self, t: int, since: int) -> Body:
         """The ``counter`` of INTENT, release and certificate at a step.
 
         ``t``, ``since``: the steps ``since .. t`` become known, all but the last of them empty.
         """
-        counter: CounterBody = {
+        return {
             "key": self.key,
             "kind": self.counter.kind,
             "nights": self.counter.steps,
@@ -351,11 +336,9 @@ class ContinualRelease:
             "date": (self.first + timedelta(days=t - 1)).isoformat(),
             "cost": self.counter.cost,
             "error": self.counter.error(t),
+            **self._chosen,
+            **({} if self.played is None or self.play is None else {"play": self.play}),
         }
-        counter |= cast("CounterBody", self._chosen)
-        if self.played is not None and self.play is not None:
-            counter["play"] = self.play
-        return counter
 
     def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
         """Charge of a step, an exact zCDP rho.
@@ -425,7 +408,8 @@ def append_step(
         # a lost key is refused before anything is charged
         key_mark = key_fields(lineage) if reserve_of(entries, card.name) else {}
         split = keyed_by(lineage, HERE).split if key_mark else None
-        waiting = _of_card(waiting, card)
+        # of what came in under this very card, all that can be read
+        waiting = sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
         claimed, price = claim_fields(entries, card, waiting), partial(declared.price, t=t, since=since)
         gate = _begin(lineage, declared, waiting, noise, claimed, price, scheduled=scheduled)
         fields = {
@@ -443,11 +427,6 @@ def append_step(
             curated = attempt.commit(attempt.stage(WHOLE[0], draw), data_digest="")
         curated = replace(curated, gate=passed_gate(ledger.entries(), attempt.intent))
         return Appended(curated, t, _charged(declared, t, since, attempt.intent))
-
-
-def _of_card(waiting: Sequence[Snapshot], card: Card) -> list[Snapshot]:
-    """Snapshots that came in under this very card, and can be read."""
-    return sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
 
 
 def draw_step(
