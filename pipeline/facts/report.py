@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from pipeline.facts import learnt, promise
 from pipeline.facts.evaluation import Evaluated, Simulation
-from pipeline.facts.verdict import Suboptimality, Verdict
+from pipeline.facts.verdict import Suboptimality, Verdict, decide, not_evaluated
 
 
 class Implementation(promise.Part):
@@ -210,6 +210,14 @@ class Report(promise.Part):
     verify: list[str]
     truth: learnt.Truth | None = None
     simulation: Simulation | None = None
+
+
+def verdict_of(report: Report) -> Verdict:
+    """The verdict of a run; decided now for a report of a version without verdicts."""
+    if report.verdict is not None:
+        return report.verdict
+    data, rho = report.dataset, report.guarantee.rho
+    return not_evaluated(data, rho) if report.evaluation is None else decide(report.evaluation, data, rho, None)
 
 
 def read_report(folder: Path) -> Report:

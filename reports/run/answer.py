@@ -21,8 +21,8 @@ from pipeline.declaration.numbers import clean, number
 from pipeline.facts.evaluation import Evaluated, people_needed, share_that_judges
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, Gains, PolicyView, Truth, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
-from pipeline.facts.report import Report
-from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, decide, ends_near, no_test, round_up
+from pipeline.facts.report import Report, verdict_of
+from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, ends_near, no_test, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.figures.charts import DASHES, PALETTE, draw_chart
 from reports.page import (
@@ -198,11 +198,6 @@ def _name(view: Gains, control: int, coordinate: int) -> str:
 
 _NEW, _PRACTICE, _MODEL = "new policy", "current practice", "model"
 OPERATOR = "The operator's own check of the raw log is not part of this page."
-
-
-def verdict_of(report: Report) -> Verdict:
-    """The verdict of a run; decided now for a report of a version without verdicts."""
-    return report.verdict or decide(report.evaluation, report.dataset, report.guarantee.rho, None)
 
 
 def sentence(verdict: Verdict, *, binned: bool = False) -> str:

@@ -23,19 +23,7 @@ from pipeline.facts.evaluation import Simulation
 from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
 from pipeline.facts.report import Report
 from pipeline.privacy.release import PLAYED
-from reports.page import (
-    Chapter,
-    Opening,
-    Section,
-    Table,
-    between,
-    listing,
-    loss,
-    percent,
-    steps,
-    table,
-    templates,
-)
+from reports.page import Chapter, Opening, Section, Table, between, listing, loss, percent, steps, table, templates
 from reports.run import policy_sections
 from reports.run import value_sections as values
 from reports.run.answer import gains_figure, opening
