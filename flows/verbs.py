@@ -8,6 +8,7 @@ One list, and long because it is the shell's help: half of it is docstrings, a p
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -30,8 +31,6 @@ from pipeline.declaration.toml import CardError
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
-    from flows.jobs.book import Book
-    from flows.jobs.opened import Run
     from flows.jobs.proof import Proof
     from flows.server.serving import Health
     from pipeline.facts.answers import Comparison, NightAnswer, Promotion, RunAnswer
@@ -125,11 +124,6 @@ store = typer.Typer(help="The operator's store of raw rows.", no_args_is_help=Tr
 ledger = typer.Typer(help="What was spent on which lineage, by which run.", no_args_is_help=True)
 
 
-def opened(run: str, card: str | None = None) -> Run:
-    """Open a run of the home that the command's options name."""
-    return chosen_store().open(run, card)
-
-
 for _run in (api.demo, api.run):
     verb(top, lambda r: summary(r.said), data=lambda r: r.said.model_dump())(_run)
 
@@ -147,7 +141,7 @@ def report(run: str, *, card: str | None = None) -> Dump:
     """
     from flows.jobs.proof import draw_pages
 
-    made = opened(run, card)
+    made = chosen_store().open(run, card)
     with working("drawing the report"):
         draw_pages(made.folder, made.facts, made.evidence()[0])
     return {"run": made.name, "folder": str(made.folder), "report": str(made.report.file)}
@@ -171,7 +165,7 @@ def compare_runs(a: str, b: str) -> Comparison:
     b
         The newer run.
     """
-    return opened(a).compare(opened(b))
+    return chosen_store().open(a).compare(chosen_store().open(b))
 
 
 @verb(
@@ -328,8 +322,6 @@ def trigger(
     timeout
         With --wait: give up after so many seconds.
     """
-    import json
-
     from flows.server.serving import trigger as start
     from pipeline.declaration.toml import read_pairs
 
@@ -378,7 +370,7 @@ def show_policy(run: str, *, card: str | None = None) -> StoredPolicy:
     card
         The card of the run's dataset; a real one names the ledger too.
     """
-    return opened(run, card).policy.stored
+    return chosen_store().open(run, card).policy.stored
 
 
 @verb(policy, lambda r: [r["file"]], name="export")
@@ -405,7 +397,7 @@ def export_policy(
     card
         The card of the run's dataset; a real one names the ledger too.
     """
-    return opened(run, card).export_policy(to, form, force=force)
+    return chosen_store().open(run, card).export_policy(to, form, force=force)
 
 
 @policy.command("act")
@@ -433,11 +425,10 @@ def act(
     """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
     import numpy as np
 
-    from pipeline.declaration.card import CardError
     from pipeline.learners.gains import StoredGains, StoredObserved, parsed_observation
     from pipeline.logs.decode import read_observations, read_queries
 
-    policy = opened(run, card).policy
+    policy = chosen_store().open(run, card).policy
     run_name, steps = policy.stored.of.run, np.array([step or 0], dtype=np.int64)
     vectors = isinstance(policy.stored, StoredGains | StoredObserved)
     if vectors and (raw or sample):
@@ -474,8 +465,6 @@ def act(
 
 
 def _content(batch: str) -> tuple[bytes, str]:
-    import sys
-
     try:
         content = sys.stdin.buffer.read() if batch == "-" else Path(batch).read_bytes()
     except OSError as e:
@@ -484,8 +473,6 @@ def _content(batch: str) -> tuple[bytes, str]:
 
 
 def _print_batch(run: str, decisions: Sequence[Mapping[str, object]], which: Any, as_json: bool) -> None:
-    import json
-
     import numpy as np
 
     lines = np.array([json.dumps(d, ensure_ascii=False, allow_nan=False) for d in decisions], dtype=object)
@@ -950,11 +937,6 @@ verb(top, _registered)(api.Store.register)
 verb(top, lambda r: r.blocks(), code=lambda r: 0 if r.allowed else 4)(api.plan)
 
 
-def book(card: str | None) -> Book:
-    """The ledger that a card names, or home's."""
-    return chosen_store().ledger(card)
-
-
 def _history(datasets: Sequence[Lineage]) -> list[Block]:
     from pipeline.ledger.ledger import now
     from reports.ledger_chart import chart
@@ -999,7 +981,7 @@ def show_ledger(*, card: str | None = None) -> Sequence[Lineage]:
     card
         The card whose ledger is meant; default: home's ledger.
     """
-    return book(card).lineages()
+    return chosen_store().ledger(card).lineages()
 
 
 def _verified(result: Proof | Dump) -> list[Block]:
@@ -1051,7 +1033,11 @@ def verify(
 
     if run is not None:
         return chosen_store().open(run, card).verify(ledger=ledger, trusted=parse_public_keys(list(public_key)))
-    return book(card).verify(heads=head, certificates=certificate, public_keys=public_key, exported=ledger)
+    return (
+        chosen_store()
+        .ledger(card)
+        .verify(heads=head, certificates=certificate, public_keys=public_key, exported=ledger)
+    )
 
 
 def _checked(proof: Proof) -> list[Block]:
@@ -1077,7 +1063,7 @@ def export_ledger(to: Path, *, card: str | None = None) -> Dump:
     card
         The card whose ledger is meant; default: home's ledger.
     """
-    return book(card).export(to)
+    return chosen_store().ledger(card).export(to)
 
 
 @verb(ledger, lambda r: [f"{r['seq']}:{r['hash']}"])
@@ -1089,7 +1075,7 @@ def head(*, card: str | None = None) -> Dump:
     card
         The card whose ledger is meant; default: home's ledger.
     """
-    return book(card).head()
+    return chosen_store().ledger(card).head()
 
 
 @verb(ledger, lambda r: [f"{r['dataset']}: lost draws may be tried again (entry {r['entry']})"])
@@ -1101,7 +1087,7 @@ def retry(card: str) -> Dump:
     card
         Of the dataset.
     """
-    return book(card).retry()
+    return chosen_store().ledger(card).retry()
 
 
 @verb(ledger, lambda r: [f"{r['run']}: signed by {r['by']} at {r['at']} (entry {r['entry']})"])

@@ -78,7 +78,7 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
     """A lineage's history from the ledger."""
     account, entries = ledger.account(name), ledger.entries(name)
     charges = [e for e in entries if e.kind == "INTENT"]
-    schedule: dict[str, str] = (registration(entries, name) or {}).get("schedule") or {}
+    schedule: dict[str, str] = registration(entries, name).get("schedule") or {}
     committed = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     return Lineage(
         name=name,

@@ -117,7 +117,7 @@ def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
     except NoLedgerError:
         return None
     entries = ledger.entries()
-    if registration(entries, card.name) is None:
+    if not registration(entries, card.name):
         return None
     key, apart = ledger.people_key(home.store), sorted(apart_from(entries, card.name))
     if not apart and not ledger.knows_people():

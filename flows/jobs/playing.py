@@ -37,7 +37,7 @@ from pipeline.learners.gains import gain_files
 from pipeline.learners.offline_agents import read_view
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.certificate import NOT_COVERED, Route, assumptions, certificate, guarantee
+from pipeline.ledger.certificate import NOT_COVERED, Route, assumptions, certificate, guarantee, joint_of
 from pipeline.ledger.chain import Body, canonical
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.publication import file_digests, maker, operator_key
@@ -48,7 +48,7 @@ from pipeline.online.declared_world import Worth, declared_world, proposal_of
 from pipeline.online.registry import find, plain_values, run
 from pipeline.online.trial import Measured, Outcome, Trial, run_named
 from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import describe_joint, describe_mechanism, read_release, release_files
+from pipeline.privacy.release_file import describe_mechanism, read_release, release_files
 from pipeline.transaction.transaction import one_at_a_time
 from reports.run.value_sections import played_answer
 from reports.studies.study_page import table_files
@@ -171,7 +171,12 @@ class PlayedSimulation:
     @property
     def joint(self) -> Joint | None:
         """Joint bound of its tables, where they have one."""
-        return None if self.release.joint is None else Joint.model_validate(describe_joint(self.release))
+        return joint_of(self.release)
+
+    @property
+    def route(self) -> Route:
+        """How its release came to be."""
+        return Route("exact" if self.release.noise == "none" else "played")
 
     @cached_property
     def shown(self) -> _Tables | _Plant:
@@ -333,19 +338,16 @@ def _publish(
     recipe: WorldRecipe, path: Path, home: Home, trials: Sequence[Trial], outcomes: Sequence[Measured]
 ) -> Dump:
     """Write the run's folder and have the ledger vouch for every file; what ``--json`` prints."""
+    # one recipe makes one folder
+    digest = hashlib.sha256(canonical(recipe.model_dump(mode="json", exclude_none=True)).encode()).hexdigest()[:10]
+    name = f"{recipe.recipe.name}-{digest}-simulation-not-private"
     # no kept result holds a release: the first run is played again, and is the same
-    played = PlayedSimulation(recipe, _run_name(recipe), trials, outcomes, run(trials[0]))
+    played = PlayedSimulation(recipe, name, trials, outcomes, run(trials[0]))
     final = home.runs / played.name
     with one_at_a_time(home.runs), whole_folder(final, over=True) as folder:
         _compose(played, path, folder)
         _vouch(home, played, folder)
     return _answer(played, final)
-
-
-def _run_name(recipe: WorldRecipe) -> str:
-    """Recipe name and a hash of the recipe: one recipe makes one folder."""
-    digest = hashlib.sha256(canonical(recipe.model_dump(mode="json", exclude_none=True)).encode()).hexdigest()[:10]
-    return f"{recipe.recipe.name}-{digest}-simulation-not-private"
 
 
 def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
@@ -357,8 +359,7 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
             write_file(folder / f"{stem}.parquet", table_files(rows)[0])
     digests = write_policy(played.shown.files, folder)
     report = _report(played)
-    route = Route("exact" if played.release.noise == "none" else "played")
-    proof = certificate(played.card, played.release, report, None, None, digests, route=route)
+    proof = certificate(played.card, played.release, report, played.route, None, digests)
     write_pages(report, proof, played.shown.view, folder)
 
 
@@ -403,7 +404,6 @@ def _answer(played: PlayedSimulation, folder: Path) -> Dump:
 def _report(played: PlayedSimulation) -> Report:
     """All of ``report.json``."""
     trial, release, card = played.trial, played.release, played.card
-    route = Route("exact" if release.noise == "none" else "played")
     return Report(
         schema_version=1,
         run=played.name,
@@ -418,7 +418,7 @@ def _report(played: PlayedSimulation) -> Report:
         ledger=None,
         **present(joint=played.joint),
         policy=played.shown.facts,
-        assumptions=assumptions(card, (), route),
+        assumptions=assumptions(card, (), played.route),
         not_covered=list(NOT_COVERED),
         verify=[
             f"reticent ledger verify {played.name}  # recomputes the certificate, and what the recipe would release",

@@ -105,11 +105,10 @@ def run_recipe(
 
         counter = standing_counter(s, ledger.entries(), play_in_use(s, home))
         plan = standing_run(s, None, ledger.entries()).plan
-        night = work.step("release")(
+        curated, told = work.step("release")(
             append_step, counter, ledger, home.store, source, night_of(day), scheduled=scheduled, recipe=identity
         )
-        curated = night.curated
-        work.say(night.said)
+        work.say(told)
     if recovery := str(curated.recovered):
         work.say(recovery)
     if curated.replayed:
@@ -290,6 +289,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
     """
     card, recipe, curated, name = run.card, run.recipe, run.curated, run.name
     looks, reserve = looks_of(entries, card.name), reserve_of(entries, card.name)
+    route = route_of(curated.release, curated.intent)
     if (before := judged_before(entries, curated.intent)) is not None:
         from pipeline.learners.held_out import judged
 
@@ -327,7 +327,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
         ledger=_ledger_facts(card, curated),
         **present(joint=facts.joint, consistency=facts.consistency, features=facts.features, model=facts.model),
         policy=facts.policy,
-        assumptions=assumptions(card, looks, route_of(release, curated.intent), reserve),
+        assumptions=assumptions(card, looks, route, reserve),
         not_covered=list(NOT_COVERED),
         verify=[
             f"reticent ledger verify {name}{of_card}  # recomputes this run's certificate",
@@ -337,7 +337,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
         ],
         **present(truth=truth),
     )
-    proof = certificate(card, release, report, curated.intent, curated.commit, digests, gate)
+    proof = certificate(card, release, report, route, curated.commit, digests, gate)
     write_pages(report, proof, learnt.view(), folder)
     return report
 

@@ -101,7 +101,7 @@ def refuse_taken_over(entries: Sequence[Entry], intent: Entry) -> None:
 
 def refuse_seeded(entries: Sequence[Entry], intent: Entry, body: Body) -> None:
     """Refuse to commit, for people who exist, what is not of operating-system noise."""
-    if (registration(entries, intent.lineage) or {}).get("kind") == "real" and body.get("noise") != "os":
+    if registration(entries, intent.lineage).get("kind") == "real" and body.get("noise") != "os":
         raise BudgetError(
             f"{intent.lineage}: registered as real, so only a release with operating-system noise is committed"
         )

@@ -215,7 +215,7 @@ def _problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
     intents = counter_intents(entries, lineage, key)
     # variances and sensitivities are part of the key: where every INTENT has its own, all steps drew the same noise
     for e in intents:
-        registered = registration([r for r in entries if r.seq < e.seq], lineage) or {}
+        registered = registration([r for r in entries if r.seq < e.seq], lineage)
         if key_of_step(lineage, str(registered.get("domain_hash")), e.body) != key:
             return f"entry {e.seq} is of another domain, of other dates, or of other variances than its counter"
     # what a step is charged follows from the cost that its tables list, and no key tells that

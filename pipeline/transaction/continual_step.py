@@ -355,18 +355,6 @@ class ContinualRelease:
         return step_price(entries, before, counter, self.mechanisms(t))
 
 
-@dataclass(frozen=True)
-class Appended:
-    """The result of :func:`append_step`.
-
-    ``t``: the step, counted from 1.
-    """
-
-    curated: Curated
-    t: int
-    said: str
-
-
 def append_step(
     declared: ContinualRelease,
     ledger: Ledger,
@@ -376,11 +364,12 @@ def append_step(
     *,
     scheduled: bool = False,
     recipe: str = "",
-) -> Appended:
+) -> tuple[Curated, str]:
     """Append the step of ``day``: count the people who are new since the last step; there may be none.
 
     Where the date has its step already, the last step's release is replayed: nothing is drawn, nothing is charged.
 
+    Returns the release, and a sentence on the step that it is of.
     Raises GateError if the gate does not let the counter begin.
     Raises BudgetError if the dates are over, the cap does not allow the counter, or a file of it is gone or edited; no
     row was read.
@@ -396,7 +385,7 @@ def append_step(
         steps, t = committed_steps(entries, card.name, declared.key), declared.step_on(day)
         folder = store / card.name / "counters" / declared.key[:24]
         if steps and t <= steps[-1].t:
-            return Appended(replay(lineage, card, steps[-1].commit, None), steps[-1].t, _idle(steps[-1]))
+            return replay(lineage, card, steps[-1].commit, None), _idle(steps[-1])
         since = steps[-1].t + 1 if steps else 1
         if not (steps or numbers(store, card.name)):
             raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
@@ -426,7 +415,7 @@ def append_step(
             # a replay of a step does not compare its data: no digest
             curated = attempt.commit(attempt.stage(WHOLE[0], draw), data_digest="")
         curated = replace(curated, gate=passed_gate(ledger.entries(), attempt.intent))
-        return Appended(curated, t, _charged(declared, t, since, attempt.intent))
+        return curated, _charged(declared, t, since, attempt.intent)
 
 
 def draw_step(

@@ -688,13 +688,8 @@ def _asked(verdict: Verdict) -> list[str]:
     return asked
 
 
-def next_card(report: Report, verdict: Verdict) -> AnswerCard:
-    """The next step, in three lines at most, and lines on paper for the decision."""
-    answer, *rows = _next(report, verdict)
-    return AnswerCard("What next", answer, tuple(rows), lines=_SIGNED)
-
-
 def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
+    """The next step, and three lines on it at most."""
     run, data, needed = clean(report.run), report.dataset, verdict.needed
     # the ledger of real people is their card's
     of_card = " --card CARD" if data.kind == "real" else ""
@@ -759,6 +754,7 @@ _SIGNED = ("Adopt / keep practice / more data first", "Name", "Date", "Signature
 def opening(report: Report, view: PolicyView) -> Opening:
     """The answer, its picture, for whom it changes, how sure it is, what it costs, what to do, and the promise."""
     verdict, promise = verdict_of(report), report.guarantee
+    following, *rows = _next(report, verdict)
     kind = "linear controller" if isinstance(report.dataset, DeclaredPlant) else "decision policy"
     return Opening(
         title=f"A {kind} for {clean(report.dataset.name)}",
@@ -773,7 +769,8 @@ def opening(report: Report, view: PolicyView) -> Opening:
             whom_card(report, view, verdict),
             sure_card(report, verdict),
             cost_card(report),
-            next_card(report, verdict),
+            # with lines on paper for the decision
+            AnswerCard("What next", following, tuple(rows), lines=_SIGNED),
         ),
         guarantee=clean(promise.sentence),
         # for simulated people the guarantee's sentence already says that there is no promise

@@ -383,10 +383,10 @@ def _controls(view: learnt.Gains, words: tuple[str, ...] = (_SUM,), *more: Table
 
 
 def _gains_table(view: learnt.Gains) -> Table:
-    head = "Control | Steps | " + " | ".join(clean(name).replace("|", "/") for name in view.observation)
-    rows = [row for control in range(len(view.action)) for row in _rows(view, control)]
-    listed = table(head, rows, "Gains; neighbouring steps that agree to three digits share a row", grouped=True)
-    return Table(listed.head, listed.rows, listed.caption, frozenset(range(2, len(listed.head))), listed.grouped)
+    head = ("Control", "Steps", *(clean(name).replace("|", "/") for name in view.observation))
+    rows = tuple(row for control in range(len(view.action)) for row in _rows(view, control))
+    caption = "Gains; neighbouring steps that agree to three digits share a row"
+    return Table(head, rows, caption, frozenset(range(2, len(head))), grouped=True)
 
 
 def _rows(view: learnt.Gains, control: int) -> list[tuple[str, ...]]:
