@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import asdict
+from functools import partial
 from inspect import Parameter, Signature, getdoc, signature
 from pathlib import Path
 from types import UnionType
@@ -61,7 +62,7 @@ def dump(result: Any) -> Mapping[str, object]:
 
 def verb(
     into: typer.Typer,
-    page: Callable[[Any], Sequence[Block]],
+    page: Callable[[Any], Sequence[Block]] | None,
     *,
     name: str = "",
     data: Callable[[Any], Mapping[str, object]] = dump,
@@ -69,19 +70,23 @@ def verb(
 ) -> Callable[[F], F]:
     """Make a function a verb: the shell prints what it returns, and it stays the same function.
 
-    ``page``, ``data``: make the page that a person reads, and the values that ``--json`` prints.
+    ``page``, ``data``: make the page that a person reads, and the values that ``--json`` prints; without a page the
+    function prints by itself, and takes ``as_json``.
     ``code``: the exit code.
     """
 
     def listed(function: F) -> F:
-        parameters = list(signature(function).parameters.values())
+        parameters = [p for p in signature(function).parameters.values() if p.name != "as_json"]
         store = next((p.name for p in parameters if p.name in ("self", "store")), None)
         text, helps = _documented(getdoc(function) or "")
 
         def run(as_json: bool, **values: Any) -> None:
             arguments = {name: x for name, x in values.items() if x is not None}
+            if page is None:
+                function(**arguments, as_json=as_json)
+                return
             result = function(**arguments) if store is None else function(**{store: chosen_store()}, **arguments)
-            show(data(result), as_json, lambda: page(result))
+            show(data(result), as_json, partial(page, result))
             if exit_code := code(result):
                 raise typer.Exit(exit_code)
 
@@ -400,29 +405,43 @@ def export_policy(
     return chosen_store().open(run, card).export_policy(to, form, force=force)
 
 
-@policy.command("act")
+@verb(policy, None)
 def act(
-    run: Annotated[str, typer.Argument(help="A run, its folder, or current.")],
-    state: Annotated[str | None, typer.Option(help="The state: its declared label, or with --raw a raw value.")] = None,
-    observation: Annotated[
-        str | None, typer.Option(help='Where observations are vectors: the numbers as logged, e.g. "0.5, -0.2".')
-    ] = None,
-    step: Annotated[int | None, typer.Option(max=MOST, help="The step, counted from 0.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="States are values as the log's column holds them.")] = False,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw where several actions have probability.")] = False,
-    person: Annotated[
-        str | None, typer.Option(help="Who is there, where a share of the people meets the policy ([play] share).")
-    ] = None,
-    batch: Annotated[
-        str | None,
-        typer.Option(help="CSV or NDJSON: state (or observation) and step; '-' is standard input. One JSON line each."),
-    ] = None,
-    card: Annotated[
-        str | None, typer.Option(help="The card of the run's dataset; a real one names the ledger too.")
-    ] = None,
+    run: str,
+    *,
+    state: str | None = None,
+    observation: str | None = None,
+    step: Annotated[int | None, typer.Option(max=MOST)] = None,
+    raw: bool = False,
+    sample: bool = False,
+    person: str | None = None,
+    batch: str | None = None,
+    card: str | None = None,
     as_json: Json = False,
 ) -> None:
-    """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
+    """What the policy says in a state (or at an observation) at a step, or for each record of a file.
+
+    Parameters
+    ----------
+    run
+        A run, its folder, or current.
+    state
+        The state: its declared label, or with --raw a raw value.
+    observation
+        Where observations are vectors: the numbers as logged, e.g. "0.5, -0.2".
+    step
+        The step, counted from 0.
+    raw
+        States are values as the log's column holds them.
+    sample
+        Draw where several actions have probability.
+    person
+        Who is there, where a share of the people meets the policy ([play] share).
+    batch
+        CSV or NDJSON: state (or observation) and step; '-' is standard input. One JSON line each.
+    card
+        The card of the run's dataset; a real one names the ledger too.
+    """
     import numpy as np
 
     from pipeline.learners.gains import StoredGains, StoredObserved, parsed_observation

@@ -59,70 +59,42 @@ _OMITTED = ("trust", "variant")
 
 
 @dataclass(frozen=True)
-class _Tables:
+class _Shown:
+    """A policy in files, on the page and in numbers."""
+
+    files: PolicyFiles
+    view: learnt.PolicyView
+    facts: learnt.PolicyFacts
+
+
+def _tables(card: Card, policy: Array, visits: Array) -> _Shown:
     """A policy ``(H, S, A)`` over declared states, and the share of users who come to each cell under it."""
-
-    card: Card
-    policy: Array
-    visits: Array
-
-    @property
-    def _table(self) -> Policy:
-        return Policy(self.policy, np.zeros(self.policy.shape[:2], dtype=bool))
-
-    @property
-    def _tied(self) -> NDArray[np.bool_]:
-        return (self.policy == self.policy.max(-1, keepdims=True)).sum(-1) > 1
-
-    @property
-    def files(self) -> PolicyFiles:
-        return played_files(self.card, self._table, self.visits)
-
-    @property
-    def view(self) -> learnt.PolicyView:
-        d = self.card.domain
-        return learnt.decisions((d.live_states, d.action_labels), self._table, self._tied, self.visits)
-
-    @property
-    def facts(self) -> learnt.PolicyFacts:
-        return decision_facts(self._table, self._tied)
-
-    def labelled(self, table: Array) -> list[dict[str, object]]:
-        """Probabilities above 0 of another policy, by label."""
-        states, actions = self.card.domain.live_states, self.card.domain.action_labels
-        return [
-            {"step": int(h), "state": states[s], "action": actions[a], "probability": float(table[h, s, a])}
-            for h, s, a in np.argwhere(table > 0)
-        ]
+    d, table = card.domain, Policy(policy, np.zeros(policy.shape[:2], dtype=bool))
+    tied = (policy == policy.max(-1, keepdims=True)).sum(-1) > 1
+    view = learnt.decisions((d.live_states, d.action_labels), table, tied, visits)
+    return _Shown(played_files(card, table, visits), view, decision_facts(table, tied))
 
 
-@dataclass(frozen=True)
-class _Plant:
+def _controller(card: LqCard, policy: Array, bounds: Sequence[float]) -> _Shown:
     """Gains ``(H, d, n)`` of a linear plant, and the bounds by which its sums were released."""
+    view = learnt.Gains(card.domain.observation.labels, card.domain.action.labels, policy)
+    facts = learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(policy.any()))
+    return _Shown(gain_files(card, policy, bounds), view, facts)
 
-    card: LqCard
-    policy: Array
-    bounds: Sequence[float]
 
-    @property
-    def files(self) -> PolicyFiles:
-        return gain_files(self.card, self.policy, self.bounds)
-
-    @property
-    def view(self) -> learnt.PolicyView:
-        return learnt.Gains(self.card.domain.observation.labels, self.card.domain.action.labels, self.policy)
-
-    @property
-    def facts(self) -> learnt.PolicyFacts:
-        return learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(self.policy.any()))
-
-    def labelled(self, table: Array) -> list[dict[str, object]]:
-        """Another controller's gains, by label."""
-        observed, controls = self.card.domain.observation.labels, self.card.domain.action.labels
+def _labelled(card: AnyCard, table: Array) -> list[dict[str, object]]:
+    """A policy by label: probabilities above 0, or all gains."""
+    if isinstance(card, LqCard):
+        observed, controls = card.domain.observation.labels, card.domain.action.labels
         return [
             {"step": h, "control": controls[i], "observed": observed[j], "gain": float(table[h, i, j])}
             for h, i, j in np.ndindex(table.shape)
         ]
+    states, actions = card.domain.live_states, card.domain.action_labels
+    return [
+        {"step": int(h), "state": states[s], "action": actions[a], "probability": float(table[h, s, a])}
+        for h, s, a in np.argwhere(table > 0)
+    ]
 
 
 @dataclass(frozen=True)
@@ -179,11 +151,11 @@ class PlayedSimulation:
         return Route("exact" if self.release.noise == "none" else "played")
 
     @cached_property
-    def shown(self) -> _Tables | _Plant:
+    def shown(self) -> _Shown:
         """The policy in files, on the page and in numbers."""
         if isinstance(self.card, LqCard):
-            return _Plant(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
-        return _Tables(self.card, self.policy, self.worth.visits(self.policy))
+            return _controller(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
+        return _tables(self.card, self.policy, self.worth.visits(self.policy))
 
     @cached_property
     def simulation(self) -> Simulation:
@@ -283,10 +255,8 @@ class PlayedSimulation:
         rows: list[dict[str, object]] = []
         for t, o in zip(self.trials, self.outcomes, strict=True):
             if o["policy"] is not None:
-                rows += [
-                    {"agent": t.agent, "seed": t.seed, **row}
-                    for row in self.shown.labelled(self.worth.read(o["policy"]))
-                ]
+                labelled = _labelled(self.card, self.worth.read(o["policy"]))
+                rows += [{"agent": t.agent, "seed": t.seed, **row} for row in labelled]
         return rows
 
 
