@@ -259,10 +259,6 @@ class Drift:
     called: bool
     window: int | None
 
-    def until(self, since: date) -> date | None:
-        """The first date whose run holds no night up to ``since``; None: there is none."""
-        return None if self.window is None else since + timedelta(days=self.window)
-
 
 def consider(
     rule: Promote | None,
@@ -321,7 +317,8 @@ def _worse_than_practice(drift: Drift, since: date | None) -> list[str]:
     since = since or (drift.day if drift.called else None)
     if since is None:
         return []
-    until = drift.until(since)
+    # the first date whose run holds no night up to then
+    until = None if drift.window is None else since + timedelta(days=drift.window)
     if until is not None and drift.day >= until:
         return []
     end = "until somebody promotes a run by name" if until is None else f"until {until}, when runs hold none of it"

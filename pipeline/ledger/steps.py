@@ -25,7 +25,7 @@ from pipeline.ledger.account import commit_of, registration
 from pipeline.ledger.attempts import may_have_drawn, taken_over
 from pipeline.ledger.chain import Body, Entry, canonical, entries_of
 from pipeline.ledger.looks import is_look
-from pipeline.privacy.continual import Factorisation, Kind, continual, each_night, squared_weights
+from pipeline.privacy.continual import Factorisation, continual, each_night, squared_weights
 from pipeline.privacy.release import PLAYED, Mechanism, Running, total_rho
 from pipeline.privacy.release_file import mechanism_from
 
@@ -48,43 +48,26 @@ class Step:
         return int(self.commit.body["attempt"])
 
 
-def counter_key(
-    lineage: str,
-    domain_hash: str,
-    dates: tuple[Kind, int, str],
-    mechanisms: Sequence[Body],
-    share: str | None = None,
-    epochs: tuple[Body, Body] | None = None,
-    chosen: Body | None = None,
-) -> str:
-    """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
+def counter_key(lineage: str, domain_hash: str, stated: Body) -> str:
+    """Hex key of a counter: lineage, registered domain, dates, variances and options; the same recipe goes on with it.
 
-    ``chosen``: see :func:`chosen_in`; None: nothing.
-    ``epochs``: of an older counter, with the ``joint`` of its INTENT; None: all sums run on.
+    ``stated``: ``counter``, ``mechanisms`` and ``joint`` as an INTENT or a certificate states them.
     Returns 64 hex digits.
     """
-    # the sampler's share of delta follows the cap of the lineage, the error follows the step
-    described = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
-    table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
-    held_out = [] if share is None else [share]
-    parts = [lineage, "counter", domain_hash, [*dates], described, table, *held_out, *(epochs or ())]
-    parts += [] if not chosen else [dict(chosen)]
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()
-
-
-def chosen_in(counter: Body) -> Body:
-    """Options of a counter that its recipe may set beside dates and budget, where it does."""
-    return {key: value for key, value in counter.items() if key in ("window", "episodes")}
-
-
-def key_of_step(lineage: str, domain_hash: str, stated: Body) -> str:
-    """The key of the counter that an INTENT or a certificate describes."""
     counter: Body = stated["counter"]
-    dates = counter["kind"], counter["nights"], counter["first"]
     answers = answers_of(stated.get("joint"))
-    counted = [m for m in stated["mechanisms"] if m["table"] not in answers]
-    epochs = (counter["epochs"], stated["joint"]) if "epochs" in counter else None
-    return counter_key(lineage, domain_hash, dates, counted, counter.get("share"), epochs, chosen_in(counter))
+    counted: list[Body] = [m for m in stated["mechanisms"] if m["table"] not in answers]
+    # the sampler's share of delta follows the cap of the lineage, the error follows the step
+    described = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in counted]
+    table = ["table"] if any("delta_slack" in m for m in counted) else []
+    parts = [lineage, "counter", domain_hash, [counter["kind"], counter["nights"], counter["first"]], described, table]
+    # of older counters
+    parts += [counter["share"]] if "share" in counter else []
+    parts += [counter["epochs"], stated["joint"]] if "epochs" in counter else []
+    # what a recipe may set beside dates and budget, where it does
+    chosen = {key: counter[key] for key in ("window", "episodes") if key in counter}
+    parts += [chosen] if chosen else []
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 def answers_of(joint: Body | None) -> set[str]:
@@ -216,7 +199,7 @@ def _problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
     # variances and sensitivities are part of the key: where every INTENT has its own, all steps drew the same noise
     for e in intents:
         registered = registration([r for r in entries if r.seq < e.seq], lineage)
-        if key_of_step(lineage, str(registered.get("domain_hash")), e.body) != key:
+        if counter_key(lineage, str(registered.get("domain_hash")), e.body) != key:
             return f"entry {e.seq} is of another domain, of other dates, or of other variances than its counter"
     # what a step is charged follows from the cost that its tables list, and no key tells that
     for e in intents:
@@ -252,7 +235,7 @@ def noise_problem(proof: Body) -> str | None:
     Key, cost and error are those of the counter that is named, and every table carries them.
     """
     counter: Body = proof["counter"]
-    if key_of_step(proof["dataset"], proof["data"]["domain_hash"], proof) != counter["key"]:
+    if counter_key(proof["dataset"], proof["data"]["domain_hash"], proof) != counter["key"]:
         return "its key is of another domain, of other dates, or of other variances"
     if not 1 <= counter["since"] <= counter["night"] <= counter["nights"]:
         return f"night {counter['night']} is none of its {counter['nights']}"

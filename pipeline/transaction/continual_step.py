@@ -269,12 +269,12 @@ class ContinualRelease:
 
     @cached_property
     def key(self) -> str:
-        counter, described = self.counter, [describe_mechanism(m) for m in self.mechanisms(1)]
-        dates = counter.kind, counter.steps, self.first.isoformat()
-        return counter_key(self.card.name, self.card.domain_hash(), dates, described, chosen=self._chosen)
+        dates = {"kind": self.counter.kind, "nights": self.counter.steps, "first": self.first.isoformat()}
+        stated = {"counter": dates | self._chosen, "mechanisms": [describe_mechanism(m) for m in self.mechanisms(1)]}
+        return counter_key(self.card.name, self.card.domain_hash(), stated)
 
     @property
-    def _chosen(self) -> Body:
+    def _chosen(self) -> dict[str, object]:
         window = {} if self.counter.window is None else {"window": self.counter.window}
         return {**window, **({"episodes": "closed"} if self.closed else {})}
 

@@ -361,10 +361,10 @@ def _marks(report: Report) -> list[Mark]:
         usual, own = truth.v_behavior, truth.v_policy
     rows: list[Mark] = []
     if evaluation is not None:
-        p = evaluation.practice
+        p, judged = evaluation.practice, evaluation.value
         rows = [
-            _mark(_PRACTICE, p.estimate, p.lower, p.upper, truth=usual),
-            _mark(_NEW, evaluation.value.estimate, evaluation.value.lower, evaluation.value.upper, own=True, truth=own),
+            _mark(_PRACTICE, (p.estimate, p.lower, p.upper), usual),
+            _mark(_NEW, (judged.estimate, judged.lower, judged.upper), own, own=True),
         ]
     else:
         rows = [_modelled("practice", report.model_baselines.get("practice"), usual), _new(v, own)]
@@ -380,24 +380,18 @@ def _new(v: ValueFacts, truth: float | None) -> Mark:
     if lower is None and v.estimate is None:
         return Mark(_NEW, "no value is claimed", own=True, truth=truth)
     name = f"{_NEW} ({_MODEL})" if v.status in NO_GUARANTEE else _NEW
-    return _mark(name, v.estimate, lower, v.upper, own=True, truth=truth)
+    return _mark(name, (v.estimate, lower, v.upper), truth, own=True)
 
 
 def _modelled(name: str, b: Baseline | None, truth: float | None) -> Mark:
     if b is None or b.trivial:
         return Mark(name, "unknown" if truth is None else f"truly {number(truth, 3)}", truth=truth)
-    return _mark(f"{name} ({_MODEL})", b.estimate, b.lower, b.upper, truth=truth)
+    return _mark(f"{name} ({_MODEL})", (b.estimate, b.lower, b.upper), truth)
 
 
-def _mark(
-    name: str,
-    estimate: float | None,
-    lower: float | None,
-    upper: float | None,
-    *,
-    own: bool = False,
-    truth: float | None = None,
-) -> Mark:
+def _mark(name: str, known: tuple[float | None, ...], truth: float | None, *, own: bool = False) -> Mark:
+    """``known``: the estimate and both ends of its interval; None where there is none."""
+    estimate, lower, upper = known
     if lower is None or upper is None:
         words = number(estimate, 3) if lower is None else interval(lower, None)
     else:
