@@ -356,12 +356,7 @@ def _health(health: Health) -> list[Block]:
     return [Grid(("", "what", "found", "to do"), rows, left=4, most=len(rows))]
 
 
-verb(
-    top,
-    _health,
-    data=lambda h: {"ok": h.ok, "findings": [asdict(f) for f in h.findings]},
-    code=lambda h: int(not h.ok),
-)(api.doctor)
+verb(top, _health, data=lambda h: {"ok": h.ok, **asdict(h)}, code=lambda h: int(not h.ok))(api.doctor)
 
 
 @verb(policy, lambda f: f.shown()[1], name="show", data=lambda f: {"run": f.of.run, "rows": f.shown()[0]})
@@ -788,8 +783,8 @@ def draft(
         }
         return api.draft(files, name=name, episode=episode, **{**options, **pairs})
 
-    lists = {"user": user, "state": state, "rename": rename, "unit": unit, "word": word}
-    options: dict[str, Any] = {key: list(given) for key, given in lists.items()}
+    options: dict[str, Any] = {"user": list(user), "state": list(state)}
+    options |= {"rename": list(rename), "unit": list(unit), "word": list(word)}
     options |= {"action": action, "reward": reward, "order": order, "dates": dates, "several": several, "paid": paid}
     proposal = _answered(propose, {**options, "last_row": last_row})
     say("OPERATOR ONLY: what was seen in the log")

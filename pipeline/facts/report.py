@@ -274,9 +274,9 @@ def _described(text: str) -> Iterator[tuple[set[str], str]]:
 
 
 @cache
-def shipped_schema() -> dict[str, Any]:
-    """The JSON Schema that travels with the program."""
-    return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+def shipped_schema(file: Path = SCHEMA_FILE) -> dict[str, Any]:
+    """A JSON Schema that travels with the program."""
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def form_problem(content: Any) -> str | None:

@@ -63,16 +63,14 @@ class Route:
     @property
     def outputs(self) -> str:
         """Sentence on whether the rows decide which outputs exist."""
-        if self.by == "exact":
-            return "nothing here is private: every output depends on the rows"
-        if self.by == "played":
-            return "there are no rows: recipe and seed alone decide every output"
-        declared = {
-            "hand": "every ingest makes an edition, whatever came in, and somebody asked for this run of one",
-            "calendar": f"every night makes an edition, whatever came in, and a release was due on {self.due}",
-            "counter": "every date on which the job ran has its night, whatever came in",
+        free = "which outputs exist does not depend on the rows"
+        return {
+            "exact": "nothing here is private: every output depends on the rows",
+            "played": "there are no rows: recipe and seed alone decide every output",
+            "hand": f"{free}: every ingest makes an edition, whatever came in, and somebody asked for this run of one",
+            "calendar": f"{free}: every night makes an edition, whatever came in, and a release was due on {self.due}",
+            "counter": f"{free}: every date on which the job ran has its night, whatever came in",
         }[self.by]
-        return f"which outputs exist does not depend on the rows: {declared}"
 
     @property
     def assumed(self) -> list[str]:

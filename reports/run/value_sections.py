@@ -73,12 +73,8 @@ def _baselines(policy: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Ta
     rows = [(_OWN, _about(policy), interval(policy.lower, policy.upper), "")]
     for name, b in beside.items():
         rows.append((clean(name), _about(b), interval(b.lower, b.upper), _apart(policy, b)))
-    return table(
-        "Policy | Estimate | Interval | This policy's interval",
-        rows,
-        "By the released model alone",
-        "Estimate | Interval",
-    )
+    head = "Policy | Estimate | Interval | This policy's interval"
+    return table(head, rows, "By the released model alone", "Estimate | Interval")
 
 
 def _about(value: ValueFacts | Baseline) -> str:
@@ -208,11 +204,8 @@ def evaluation_section(report: Report) -> Section | None:
         + ("" if e.misfit is None else ", and that values are linear in the declared features")
         + f".{_hidden(verdict_of(report))}",
     )
-    rows = [
-        ("New policy", *_both(e.value)),
-        ("Current practice", *_both(e.practice)),
-        ("Difference", *_both(e.improvement)),
-    ]
+    scores = {"New policy": e.value, "Current practice": e.practice, "Difference": e.improvement}
+    rows = [(name, *_both(x)) for name, x in scores.items()]
     if (other := e.against) is not None:
         rows.append((f"Difference to {clean(other.run)}, modelled", *_both(other.improvement)))
     uniform = report.model_baselines.get("uniform")
@@ -275,11 +268,8 @@ def checks_section(report: Report, view: Decisions) -> Section | None:
 
 
 def _placebo(name: str, z: float | None, meaning: str) -> tuple[str, ...]:
-    return (
-        (name, "not released", "free", meaning)
-        if z is None
-        else (name, f"z = {number(z, 2)}", "in the same release", meaning)
-    )
+    shown = ("not released", "free") if z is None else (f"z = {number(z, 2)}", "in the same release")
+    return name, *shown, meaning
 
 
 def _meaning(name: str) -> str:

@@ -58,19 +58,11 @@ def study_page(study: Study, rows: Rows, claims: Sequence[Judged]) -> StudyPage:
     if bar is not None:
         least = min((r["episodes"] for r in rows if r["variant"] != "control"), default=0)
         first.append(_needed(needed_table(rows, bar), bar, least))
-    return StudyPage(
-        "study",
-        study.study.name,
-        study.study.title or study.study.name,
-        answer,
-        [
-            Chapter("What holds", tuple(first)),
-            Chapter(
-                "The numbers", (_totals(rows), _privacy(rows), communication(rows), _ties(rows), _setting(study, rows))
-            ),
-        ],
-        f"{study.study.name}: measured on seeds that tuned nothing, exactly, by planning in the known world.",
-    )
+    numbers = _totals(rows), _privacy(rows), communication(rows), _ties(rows), _setting(study, rows)
+    parts = [Chapter("What holds", tuple(first)), Chapter("The numbers", numbers)]
+    name, title = study.study.name, study.study.title or study.study.name
+    foot = f"{name}: measured on seeds that tuned nothing, exactly, by planning in the known world."
+    return StudyPage("study", name, title, answer, parts, foot)
 
 
 def overview(results: Sequence[tuple[Study, Sequence[Judged]]]) -> StudyPage:
