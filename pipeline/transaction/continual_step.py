@@ -91,7 +91,7 @@ class KeptSteps:
         last = self.steps[-1].t if self.steps else 0
         for name in present - needed:
             # a draw of a later step may be alive elsewhere, or wait for recovery
-            if _step_of(name) <= last:
+            if int(name.split("-")[1].split(".")[0]) <= last:
                 remove_file(self.folder / name)
         if missing := sorted(needed - present):
             raise BudgetError(self._missing_message(missing[0]))
@@ -231,10 +231,6 @@ def _bytes(array: Any) -> bytes:
 
 def _name(kind: str, t: int, attempt: int) -> str:
     return f"{kind}-{t:05d}.{attempt}.{_SUFFIXES[kind]}"
-
-
-def _step_of(name: str) -> int:
-    return int(name.split("-")[1].split(".")[0])
 
 
 @dataclass(frozen=True)
@@ -480,7 +476,7 @@ def _begin(
     if scheduled:
         keys = {e.body["run_key"] for e in entries if e.kind == "COMMIT" and e.lineage == card.name}
         snapshot = next((s for s in reversed(waiting) if key_of(card, s.number, gate) in keys), snapshot)
-    passed = pass_gate(lineage, card, snapshot, gate, noise, fields, (price(entries), {}))
+    passed = pass_gate(lineage, snapshot, gate, noise, fields, (price(entries), {}))
     return None if passed is None else passed.commit.seq
 
 
