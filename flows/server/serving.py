@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
@@ -121,7 +122,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
 
     over = threading.Event()
     # also before the runner listens to it, so that the server always ends
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, _leave)
     try:
         answers(os.environ[API], wait, process)
         threading.Thread(target=_end_with_the_server, args=(process, over), daemon=True).start()
@@ -205,6 +206,10 @@ def is_open(api: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    sys.exit(0)
 
 
 def _end_with_the_server(process: subprocess.Popen[bytes], over: threading.Event) -> None:
