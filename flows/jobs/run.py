@@ -26,16 +26,7 @@ from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.facts.answers import Left, RunAnswer
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, PolicyView, ValueFacts
-from pipeline.facts.promise import (
-    Dump,
-    GateFacts,
-    Guarantee,
-    MechanismFacts,
-    SimulatedLog,
-    declared,
-    present,
-    record_of,
-)
+from pipeline.facts.promise import Dump, Guarantee, MechanismFacts, SimulatedLog, declared, present, record_of
 from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report, verdict_of
 from pipeline.facts.verdict import Verdict, decide, missing, no_test, not_evaluated
 from pipeline.files import copy_file, json_text, whole_folder, write_file
@@ -323,7 +314,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
         model_baselines=facts.model_baselines,
         **present(practice=facts.practice),
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
-        **present(gate=gate and GateFacts.model_validate(gate.facts()), counter=counter_facts(release)),
+        **present(gate=None if gate is None else gate.facts(), counter=counter_facts(release)),
         ledger=_ledger_facts(card, curated),
         **present(joint=facts.joint, consistency=facts.consistency, features=facts.features, model=facts.model),
         policy=facts.policy,

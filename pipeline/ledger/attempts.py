@@ -23,6 +23,7 @@ from threading import Event, Thread
 
 import sqlalchemy as sa
 
+from pipeline.facts.promise import GateFacts, MechanismFacts
 from pipeline.ledger.account import commit_of, intents_of, registration
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, canonical, entries_of
 from pipeline.ledger.database import leases
@@ -200,10 +201,11 @@ class Passed:
         """Exact zCDP cost."""
         return total_rho(self.mechanisms) or Fraction(0)
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> GateFacts:
         """The ``gate`` of report.json and certificate.json."""
         (mechanism,) = self.mechanisms
-        return {"mechanism": describe_mechanism(mechanism), "entry": self.commit.seq, "hash": self.commit.hash}
+        described = MechanismFacts.model_validate(describe_mechanism(mechanism))
+        return GateFacts(mechanism=described, entry=self.commit.seq, hash=self.commit.hash)
 
 
 def passed_gate(entries: Sequence[Entry], intent: Entry) -> Passed | None:
