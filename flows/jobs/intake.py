@@ -188,7 +188,7 @@ def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: boo
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:
             # recorded first: a purge that died half-way is known, and can safely go on
-            if not purge.noted:
+            if not all(name.startswith(_GOING) for name in purge.paths):
                 body = {"snapshots": purge.snapshots, "quarantine_only": quarantine_only}
                 remember_head(lineage, ledger.note(card.name, "PURGE", body))
             carry_out(purge, lineage)
@@ -236,11 +236,6 @@ class Purge:
     snapshots: list[int]
     paths: list[str]
     size: int
-
-    @property
-    def noted(self) -> bool:
-        """Whether an earlier purge, which died, recorded all these removals in the ledger."""
-        return all(name.startswith(_GOING) for name in self.paths)
 
 
 def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:

@@ -48,11 +48,6 @@ class LogOptions:
     name: str | None = None
     to: Path | None = None
 
-    @property
-    def nothing(self) -> bool:
-        """Whether no option but the place was given."""
-        return self == LogOptions(to=self.to)
-
     def arguments(self) -> dict[str, object]:
         """Of the world; as TOML has them, a bare word is text."""
         return read_pairs(self.params, lambda text: tomllib.loads(f"x = {text}")["x"])
@@ -86,7 +81,7 @@ def simulate_logs(name: str, options: LogOptions, home: Home) -> Dump:
 
     ``home``: where logs without a folder of their own go.
     """
-    if options.nothing and (shipped := _shipped(name, home)) is not None:
+    if options == LogOptions(to=options.to) and (shipped := _shipped(name, home)) is not None:
         return _regenerate(shipped, options.to)
     from pipeline.worlds.plants import LQ_WORLDS
 

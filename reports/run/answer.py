@@ -83,11 +83,6 @@ class Panel:
     zero: str = ""
     possible: tuple[float, float] | None = None
 
-    @property
-    def height(self) -> int:
-        """In pixels."""
-        return _ROW * len(self.marks) + _AXIS
-
 
 def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") -> Figure:
     """Panels below each other.
@@ -99,7 +94,7 @@ def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") 
 
 
 def _svg(panels: Sequence[Panel], key: str, title: str, text: str) -> str:
-    tops = [0, *accumulate(panel.height + _GAP for panel in panels)]
+    tops = [0, *accumulate(_ROW * len(panel.marks) + _AXIS + _GAP for panel in panels)]
     axes = [_axis(panel, top) for panel, top in zip(panels, tops, strict=False)]
     labels = {"key": key, "title": escape(title), "text": escape(text)}
     return templates().get_template("range.svg.j2").render(labels, axes=axes, height=tops[-1] - _GAP)
