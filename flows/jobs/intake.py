@@ -76,14 +76,8 @@ def ingest_edition(
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         work.say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    return ingest(
-        card,
-        home.store,
-        night=night,
-        resources=replace(home.resources, progress=work.progress, say=work.say),
-        claims=claims_of(card, home),
-        files=files,
-    )
+    resources = replace(home.resources, progress=work.progress, say=work.say)
+    return ingest(card, home.store, night=night, resources=resources, claims=claims_of(card, home), files=files)
 
 
 @dataclass(frozen=True)

@@ -205,11 +205,9 @@ class PlayedSimulation:
         own, (low, high) = sim.agents[0].suboptimality, self.worth.trivial()
         spread = None if own is None or own.lower is None or own.upper is None else (own.lower, own.upper)
         least, most = (low, high) if spread is None else (sim.optimum - spread[1], sim.optimum - spread[0])
-        over_seeds = (
-            "one run: nothing is known of the spread over seeds"
-            if spread is None
-            else f"{LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
-        )
+        over_seeds = f"{LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
+        if spread is None:
+            over_seeds = "one run: nothing is known of the spread over seeds"
         return learnt.ValueFacts(
             lower=max(low, least),
             upper=min(high, most),

@@ -183,11 +183,9 @@ def change_of_registration(entries: Sequence[Entry], card: AnyCard, amend: bool)
     never = ("kind", "unit") if spent else ("kind",)
     fixed = [k for k in never if k in changed]
     if not amend or fixed:
-        rule = (
-            f"'{fixed[0]}' never changes" + (" once a budget is spent" if fixed[0] == "unit" else "")
-            if fixed
-            else "use `register --amend` to change them for all runs"
-        )
+        rule = "use `register --amend` to change them for all runs"
+        if fixed:
+            rule = f"'{fixed[0]}' never changes" + (" once a budget is spent" if fixed[0] == "unit" else "")
         differences = ", ".join(f"{k}: registered {old[k]}, card says {new[k]}" for k in changed)
         raise CardError(f"{card.name}: differs from its registration ({differences}); {rule}")
     return "AMEND", fields

@@ -55,12 +55,8 @@ class OperatorKey:
 
     def sign_head(self, head: Head) -> dict[str, Any]:
         """A head as plain signed JSON."""
-        return {
-            "seq": head.seq,
-            "hash": head.hash,
-            "key": self.public,
-            "signature": self.private.sign(_head_text(head)).hex(),
-        }
+        signature = self.private.sign(_head_text(head)).hex()
+        return {"seq": head.seq, "hash": head.hash, "key": self.public, "signature": signature}
 
 
 def _entry_text(digest: str) -> bytes:

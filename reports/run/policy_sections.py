@@ -156,20 +156,16 @@ def _words(practice: Practice) -> str:
 
 
 def _meaning(report: Report) -> str:
-    sure = (
-        "Both intervals are those of the released model, not guarantees."
-        if report.value.status in NO_GUARANTEE
-        else "Both rest on the assumptions of the interval, state by state."
-    )
-    hidden = (
-        " The declared states hide part of what was logged, and practice may see it: a gain can come from that alone."
-        if report.dataset.markov == "aggregated"
-        else ""
-    )
+    sure = "Both rest on the assumptions of the interval, state by state."
+    if report.value.status in NO_GUARANTEE:
+        sure = "Both intervals are those of the released model, not guarantees."
+    if report.dataset.markov == "aggregated":
+        sure += " The declared states hide part of what was logged, and practice may see it: a gain can come from that "
+        sure += "alone."
     return (
         "Gain: how much more the released model expects from following the policy than from one more step of "
         "practice. On its own: whether the interval of the first lies above that of the second; else the gain may be "
-        f"noise. {sure}{hidden}"
+        f"noise. {sure}"
     )
 
 

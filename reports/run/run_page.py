@@ -528,18 +528,19 @@ def played_page(
     view: learnt.PolicyView,
 ) -> tuple[Opening, list[Chapter]]:
     """First screen and chapters of a run that was played in a known world."""
-    policy_parts = (
-        (policy_sections.policy_section(report, None, view), policy_sections.shares_section(view))
-        if isinstance(view, learnt.Decisions)
-        else (_controls(view),)
-    )
+    listed: Section | None = None
+    if isinstance(view, learnt.Decisions):
+        policy_parts = policy_sections.policy_section(report, None, view), policy_sections.shares_section(view)
+        listed = policy_sections.policy_table_section(report, view)
+    else:
+        policy_parts = (_controls(view),)
     decide = values.lost_section(sim), values.regret_section(sim), *policy_parts
     approve = promise_section(report.guarantee), *limits_sections(report)
     check = (
         verify_section(report),
         mechanisms_section(report),
         values.communication_section(sim),
-        policy_sections.policy_table_section(report, view) if isinstance(view, learnt.Decisions) else None,
+        listed,
         values.place_section(data, sim),
         values.agents_section(sim, constants),
     )

@@ -185,11 +185,9 @@ def evaluation_section(report: Report) -> Section | None:
     if (e := report.evaluation) is None:
         return None
     looks = "the first evaluation" if e.look == 1 else f"evaluation number {number(e.look)}"
-    part = (
-        "By how often its actions are taken, not by their outcomes, they decided which of its changes stay."
-        if e.confirmed
-        else "They had no part in choosing the policy."
-    )
+    part = "They had no part in choosing the policy."
+    if e.confirmed:
+        part = "By how often its actions are taken, not by their outcomes, they decided which of its changes stay."
     words = (
         f"{percent(e.share)} of the people were held out, about "
         f"{number(round_up(e.people, 'nearest'))} by a noisy count. {part} Current practice is the mean of "

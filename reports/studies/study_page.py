@@ -93,11 +93,9 @@ def draw_study(study: Study, rows: Rows) -> Figure:
         title = key if isinstance(key, str) else f"{letter}{number(key)}"
         panels[title] = {n: _line(drawn.x, sorted(r, key=lambda r: r["episodes"]), ends) for n, r in lines.items()}
     what = "v* − v of the policy handed over" if lost else "regret"
-    spread = (
-        "nine runs in ten lie above the lower edge, nine in ten below the upper"
-        if lost and rows[0]["totals"]
-        else "one standard deviation"
-    )
+    spread = "one standard deviation"
+    if lost and rows[0]["totals"]:
+        spread = "nine runs in ten lie above the lower edge, nine in ten below the upper"
     note = f"Lines: mean over runs of {what}, exactly. Bands: {spread}. Grey: controls that learn nothing."
     # readers who hear the page need more than a bare name
     title = study.study.title or f"{study.study.name}: {what} by episodes"
