@@ -1047,11 +1047,8 @@ def verify(
 
     if run is not None:
         return chosen_store().open(run, card).verify(ledger=ledger, trusted=parse_public_keys(list(public_key)))
-    return (
-        chosen_store()
-        .ledger(card)
-        .verify(heads=head, certificates=certificate, public_keys=public_key, exported=ledger)
-    )
+    book = chosen_store().ledger(card)
+    return book.verify(heads=head, certificates=certificate, public_keys=public_key, exported=ledger)
 
 
 def _checked(proof: Proof) -> list[Block]:

@@ -81,7 +81,7 @@ def run_recipe(
     # before the COMMIT: a run committed after the first key without a PUBLISH entry was not published so
     introduce_key(s.card.name, ledger, home)
     if s.recipe.nightly is None:
-        edition = edition or newest_snapshot(s.card, home).number
+        edition = newest_snapshot(s.card, home).number if edition is None else edition
         guarded = standing_run(s, edition, ledger.entries())
         plan = guarded.plan
         work.say(f"releasing {plan.what} of snapshot {edition} of {s.card.name}")
@@ -96,10 +96,10 @@ def run_recipe(
 
         counter = standing_counter(s, ledger.entries(), play_in_use(s, home))
         plan = standing_run(s, None, ledger.entries()).plan
-        curated, told = work.step("release")(
+        curated, note = work.step("release")(
             append_step, counter, ledger, home.store, source, night_of(day), scheduled=scheduled, recipe=identity
         )
-        work.say(told)
+        work.say(note)
     if recovery := str(curated.recovered):
         work.say(recovery)
     if curated.replayed:
