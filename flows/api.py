@@ -502,11 +502,10 @@ def run(
     """
     from flows.config.setting import setting
     from flows.jobs.opened import Run
-    from flows.jobs.run import ReleaseRequest, run_recipe
+    from flows.jobs.run import run_recipe
 
     place, name = store or Store(), named(recipe)
-    request = None if edition is None else ReleaseRequest(edition)
-    answer = place.carry_out("run", run_recipe, name, day=night, request=request)
+    answer = place.carry_out("run", run_recipe, name, day=night, edition=edition)
     return Run(place.home, Path(answer.folder), setting(name, place.home).card, answer)
 
 

@@ -8,6 +8,7 @@ One list, and long because it is the shell's help: half of it is docstrings, a p
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import asdict
+from functools import partial
 from inspect import Parameter, Signature, getdoc, signature
 from pathlib import Path
 from types import UnionType
@@ -30,8 +32,6 @@ from pipeline.declaration.toml import CardError
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
-    from flows.jobs.book import Book
-    from flows.jobs.opened import Run
     from flows.jobs.proof import Proof
     from flows.server.serving import Health
     from pipeline.facts.answers import Comparison, NightAnswer, Promotion, RunAnswer
@@ -62,7 +62,7 @@ def dump(result: Any) -> Mapping[str, object]:
 
 def verb(
     into: typer.Typer,
-    page: Callable[[Any], Sequence[Block]],
+    page: Callable[[Any], Sequence[Block]] | None,
     *,
     name: str = "",
     data: Callable[[Any], Mapping[str, object]] = dump,
@@ -70,19 +70,23 @@ def verb(
 ) -> Callable[[F], F]:
     """Make a function a verb: the shell prints what it returns, and it stays the same function.
 
-    ``page``, ``data``: make the page that a person reads, and the values that ``--json`` prints.
+    ``page``, ``data``: make the page that a person reads, and the values that ``--json`` prints; without a page the
+    function prints by itself, and takes ``as_json``.
     ``code``: the exit code.
     """
 
     def listed(function: F) -> F:
-        parameters = list(signature(function).parameters.values())
+        parameters = [p for p in signature(function).parameters.values() if p.name != "as_json"]
         store = next((p.name for p in parameters if p.name in ("self", "store")), None)
         text, helps = _documented(getdoc(function) or "")
 
         def run(as_json: bool, **values: Any) -> None:
             arguments = {name: x for name, x in values.items() if x is not None}
+            if page is None:
+                function(**arguments, as_json=as_json)
+                return
             result = function(**arguments) if store is None else function(**{store: chosen_store()}, **arguments)
-            show(data(result), as_json, lambda: page(result))
+            show(data(result), as_json, partial(page, result))
             if exit_code := code(result):
                 raise typer.Exit(exit_code)
 
@@ -125,11 +129,6 @@ store = typer.Typer(help="The operator's store of raw rows.", no_args_is_help=Tr
 ledger = typer.Typer(help="What was spent on which lineage, by which run.", no_args_is_help=True)
 
 
-def opened(run: str, card: str | None = None) -> Run:
-    """Open a run of the home that the command's options name."""
-    return chosen_store().open(run, card)
-
-
 for _run in (api.demo, api.run):
     verb(top, lambda r: summary(r.said), data=lambda r: r.said.model_dump())(_run)
 
@@ -147,7 +146,7 @@ def report(run: str, *, card: str | None = None) -> Dump:
     """
     from flows.jobs.proof import draw_pages
 
-    made = opened(run, card)
+    made = chosen_store().open(run, card)
     with working("drawing the report"):
         draw_pages(made.folder, made.facts, made.evidence()[0])
     return {"run": made.name, "folder": str(made.folder), "report": str(made.report.file)}
@@ -171,7 +170,7 @@ def compare_runs(a: str, b: str) -> Comparison:
     b
         The newer run.
     """
-    return opened(a).compare(opened(b))
+    return chosen_store().open(a).compare(chosen_store().open(b))
 
 
 @verb(
@@ -328,8 +327,6 @@ def trigger(
     timeout
         With --wait: give up after so many seconds.
     """
-    import json
-
     from flows.server.serving import trigger as start
     from pipeline.declaration.toml import read_pairs
 
@@ -359,12 +356,7 @@ def _health(health: Health) -> list[Block]:
     return [Grid(("", "what", "found", "to do"), rows, left=4, most=len(rows))]
 
 
-verb(
-    top,
-    _health,
-    data=lambda h: {"ok": h.ok, "findings": [asdict(f) for f in h.findings]},
-    code=lambda h: int(not h.ok),
-)(api.doctor)
+verb(top, _health, data=lambda h: {"ok": h.ok, **asdict(h)}, code=lambda h: int(not h.ok))(api.doctor)
 
 
 @verb(policy, lambda f: f.shown()[1], name="show", data=lambda f: {"run": f.of.run, "rows": f.shown()[0]})
@@ -378,7 +370,7 @@ def show_policy(run: str, *, card: str | None = None) -> StoredPolicy:
     card
         The card of the run's dataset; a real one names the ledger too.
     """
-    return opened(run, card).policy.stored
+    return chosen_store().open(run, card).policy.stored
 
 
 @verb(policy, lambda r: [r["file"]], name="export")
@@ -405,39 +397,52 @@ def export_policy(
     card
         The card of the run's dataset; a real one names the ledger too.
     """
-    return opened(run, card).export_policy(to, form, force=force)
+    return chosen_store().open(run, card).export_policy(to, form, force=force)
 
 
-@policy.command("act")
+@verb(policy, None)
 def act(
-    run: Annotated[str, typer.Argument(help="A run, its folder, or current.")],
-    state: Annotated[str | None, typer.Option(help="The state: its declared label, or with --raw a raw value.")] = None,
-    observation: Annotated[
-        str | None, typer.Option(help='Where observations are vectors: the numbers as logged, e.g. "0.5, -0.2".')
-    ] = None,
-    step: Annotated[int | None, typer.Option(max=MOST, help="The step, counted from 0.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="States are values as the log's column holds them.")] = False,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw where several actions have probability.")] = False,
-    person: Annotated[
-        str | None, typer.Option(help="Who is there, where a share of the people meets the policy ([play] share).")
-    ] = None,
-    batch: Annotated[
-        str | None,
-        typer.Option(help="CSV or NDJSON: state (or observation) and step; '-' is standard input. One JSON line each."),
-    ] = None,
-    card: Annotated[
-        str | None, typer.Option(help="The card of the run's dataset; a real one names the ledger too.")
-    ] = None,
+    run: str,
+    *,
+    state: str | None = None,
+    observation: str | None = None,
+    step: Annotated[int | None, typer.Option(max=MOST)] = None,
+    raw: bool = False,
+    sample: bool = False,
+    person: str | None = None,
+    batch: str | None = None,
+    card: str | None = None,
     as_json: Json = False,
 ) -> None:
-    """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
+    """What the policy says in a state (or at an observation) at a step, or for each record of a file.
+
+    Parameters
+    ----------
+    run
+        A run, its folder, or current.
+    state
+        The state: its declared label, or with --raw a raw value.
+    observation
+        Where observations are vectors: the numbers as logged, e.g. "0.5, -0.2".
+    step
+        The step, counted from 0.
+    raw
+        States are values as the log's column holds them.
+    sample
+        Draw where several actions have probability.
+    person
+        Who is there, where a share of the people meets the policy ([play] share).
+    batch
+        CSV or NDJSON: state (or observation) and step; '-' is standard input. One JSON line each.
+    card
+        The card of the run's dataset; a real one names the ledger too.
+    """
     import numpy as np
 
-    from pipeline.declaration.card import CardError
     from pipeline.learners.gains import StoredGains, StoredObserved, parsed_observation
     from pipeline.logs.decode import read_observations, read_queries
 
-    policy = opened(run, card).policy
+    policy = chosen_store().open(run, card).policy
     run_name, steps = policy.stored.of.run, np.array([step or 0], dtype=np.int64)
     vectors = isinstance(policy.stored, StoredGains | StoredObserved)
     if vectors and (raw or sample):
@@ -474,8 +479,6 @@ def act(
 
 
 def _content(batch: str) -> tuple[bytes, str]:
-    import sys
-
     try:
         content = sys.stdin.buffer.read() if batch == "-" else Path(batch).read_bytes()
     except OSError as e:
@@ -484,8 +487,6 @@ def _content(batch: str) -> tuple[bytes, str]:
 
 
 def _print_batch(run: str, decisions: Sequence[Mapping[str, object]], which: Any, as_json: bool) -> None:
-    import json
-
     import numpy as np
 
     lines = np.array([json.dumps(d, ensure_ascii=False, allow_nan=False) for d in decisions], dtype=object)
@@ -783,8 +784,8 @@ def draft(
         }
         return api.draft(files, name=name, episode=episode, **{**options, **pairs})
 
-    lists = {"user": user, "state": state, "rename": rename, "unit": unit, "word": word}
-    options: dict[str, Any] = {key: list(given) for key, given in lists.items()}
+    options: dict[str, Any] = {"user": list(user), "state": list(state)}
+    options |= {"rename": list(rename), "unit": list(unit), "word": list(word)}
     options |= {"action": action, "reward": reward, "order": order, "dates": dates, "several": several, "paid": paid}
     proposal = _answered(propose, {**options, "last_row": last_row})
     say("OPERATOR ONLY: what was seen in the log")
@@ -951,11 +952,6 @@ verb(top, _registered)(api.Store.register)
 verb(top, lambda r: r.blocks(), code=lambda r: 0 if r.allowed else 4)(api.plan)
 
 
-def book(card: str | None) -> Book:
-    """The ledger that a card names, or home's."""
-    return chosen_store().ledger(card)
-
-
 def _history(datasets: Sequence[Lineage]) -> list[Block]:
     from pipeline.ledger.ledger import now
     from reports.ledger_chart import chart
@@ -1000,7 +996,7 @@ def show_ledger(*, card: str | None = None) -> Sequence[Lineage]:
     card
         The card whose ledger is meant; default: home's ledger.
     """
-    return book(card).lineages()
+    return chosen_store().ledger(card).lineages()
 
 
 def _verified(result: Proof | Dump) -> list[Block]:
@@ -1052,7 +1048,8 @@ def verify(
 
     if run is not None:
         return chosen_store().open(run, card).verify(ledger=ledger, trusted=parse_public_keys(list(public_key)))
-    return book(card).verify(heads=head, certificates=certificate, public_keys=public_key, exported=ledger)
+    book = chosen_store().ledger(card)
+    return book.verify(heads=head, certificates=certificate, public_keys=public_key, exported=ledger)
 
 
 def _checked(proof: Proof) -> list[Block]:
@@ -1078,7 +1075,7 @@ def export_ledger(to: Path, *, card: str | None = None) -> Dump:
     card
         The card whose ledger is meant; default: home's ledger.
     """
-    return book(card).export(to)
+    return chosen_store().ledger(card).export(to)
 
 
 @verb(ledger, lambda r: [f"{r['seq']}:{r['hash']}"])
@@ -1090,7 +1087,7 @@ def head(*, card: str | None = None) -> Dump:
     card
         The card whose ledger is meant; default: home's ledger.
     """
-    return book(card).head()
+    return chosen_store().ledger(card).head()
 
 
 @verb(ledger, lambda r: [f"{r['dataset']}: lost draws may be tried again (entry {r['entry']})"])
@@ -1102,7 +1099,7 @@ def retry(card: str) -> Dump:
     card
         Of the dataset.
     """
-    return book(card).retry()
+    return chosen_store().ledger(card).retry()
 
 
 @verb(ledger, lambda r: [f"{r['run']}: signed by {r['by']} at {r['at']} (entry {r['entry']})"])

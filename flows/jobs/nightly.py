@@ -25,7 +25,7 @@ from flows.jobs.intake import ingest_edition
 from flows.jobs.promotion import Drift, consider
 from flows.jobs.proof import refuse_changed
 from flows.jobs.registration import ledger_for, refuse_forgotten_runs
-from flows.jobs.run import ReleaseRequest, run_recipe
+from flows.jobs.run import run_recipe
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError, LogError, exit_code
 from pipeline.facts.answers import Charge, NightAnswer, NightFacts, PlayedFacts
@@ -194,17 +194,17 @@ def _night(
     refuse_forgotten_runs(s.card.name, ledger, home.runs)
     spent = ledger.account(s.card.name).spent
     delivered = work.step("ingest")(ingest_edition, s.card, home, work, tonight)
-    request: ReleaseRequest | None = None
+    edition: int | None = None
     if due is not None:
-        request = ReleaseRequest(edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number), due)
-    ran = run_recipe(recipe, home, work, noise, tonight, request, scheduled=True)
+        edition = edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number)
+    ran = run_recipe(recipe, home, work, noise, tonight, edition, due=due or "", scheduled=True)
     if due is not None and ran.replayed:
         work.say(f"the release of {due} stands, and nothing was charged")
     drift, played = _drift_of(s, home.runs / ran.run)
     facts = NightFacts(
         recipe=s.recipe.recipe.name,
         dataset=s.card.name,
-        snapshot=None if request is None else request.edition,
+        snapshot=edition,
         due=due,
         unchanged=ran.replayed,
         charged_rho=float(ledger.account(s.card.name).spent - spent),

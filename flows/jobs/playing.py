@@ -37,7 +37,7 @@ from pipeline.learners.gains import gain_files
 from pipeline.learners.offline_agents import read_view
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.certificate import NOT_COVERED, Route, assumptions, certificate, guarantee
+from pipeline.ledger.certificate import NOT_COVERED, Route, assumptions, certificate, guarantee, joint_of
 from pipeline.ledger.chain import Body, canonical
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.publication import file_digests, maker, operator_key
@@ -48,7 +48,7 @@ from pipeline.online.declared_world import Worth, declared_world, proposal_of
 from pipeline.online.registry import find, plain_values, run
 from pipeline.online.trial import Measured, Outcome, Trial, run_named
 from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import describe_joint, describe_mechanism, read_release, release_files
+from pipeline.privacy.release_file import describe_mechanism, read_release, release_files
 from pipeline.transaction.transaction import one_at_a_time
 from reports.run.value_sections import played_answer
 from reports.studies.study_page import table_files
@@ -59,70 +59,42 @@ _OMITTED = ("trust", "variant")
 
 
 @dataclass(frozen=True)
-class _Tables:
+class _Shown:
+    """A policy in files, on the page and in numbers."""
+
+    files: PolicyFiles
+    view: learnt.PolicyView
+    facts: learnt.PolicyFacts
+
+
+def _tables(card: Card, policy: Array, visits: Array) -> _Shown:
     """A policy ``(H, S, A)`` over declared states, and the share of users who come to each cell under it."""
-
-    card: Card
-    policy: Array
-    visits: Array
-
-    @property
-    def _table(self) -> Policy:
-        return Policy(self.policy, np.zeros(self.policy.shape[:2], dtype=bool))
-
-    @property
-    def _tied(self) -> NDArray[np.bool_]:
-        return (self.policy == self.policy.max(-1, keepdims=True)).sum(-1) > 1
-
-    @property
-    def files(self) -> PolicyFiles:
-        return played_files(self.card, self._table, self.visits)
-
-    @property
-    def view(self) -> learnt.PolicyView:
-        d = self.card.domain
-        return learnt.decisions((d.live_states, d.action_labels), self._table, self._tied, self.visits)
-
-    @property
-    def facts(self) -> learnt.PolicyFacts:
-        return decision_facts(self._table, self._tied)
-
-    def labelled(self, table: Array) -> list[dict[str, object]]:
-        """Probabilities above 0 of another policy, by label."""
-        states, actions = self.card.domain.live_states, self.card.domain.action_labels
-        return [
-            {"step": int(h), "state": states[s], "action": actions[a], "probability": float(table[h, s, a])}
-            for h, s, a in np.argwhere(table > 0)
-        ]
+    d, table = card.domain, Policy(policy, np.zeros(policy.shape[:2], dtype=bool))
+    tied = (policy == policy.max(-1, keepdims=True)).sum(-1) > 1
+    view = learnt.decisions((d.live_states, d.action_labels), table, tied, visits)
+    return _Shown(played_files(card, table, visits), view, decision_facts(table, tied))
 
 
-@dataclass(frozen=True)
-class _Plant:
+def _controller(card: LqCard, policy: Array, bounds: Sequence[float]) -> _Shown:
     """Gains ``(H, d, n)`` of a linear plant, and the bounds by which its sums were released."""
+    view = learnt.Gains(card.domain.observation.labels, card.domain.action.labels, policy)
+    facts = learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(policy.any()))
+    return _Shown(gain_files(card, policy, bounds), view, facts)
 
-    card: LqCard
-    policy: Array
-    bounds: Sequence[float]
 
-    @property
-    def files(self) -> PolicyFiles:
-        return gain_files(self.card, self.policy, self.bounds)
-
-    @property
-    def view(self) -> learnt.PolicyView:
-        return learnt.Gains(self.card.domain.observation.labels, self.card.domain.action.labels, self.policy)
-
-    @property
-    def facts(self) -> learnt.PolicyFacts:
-        return learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(self.policy.any()))
-
-    def labelled(self, table: Array) -> list[dict[str, object]]:
-        """Another controller's gains, by label."""
-        observed, controls = self.card.domain.observation.labels, self.card.domain.action.labels
+def _labelled(card: AnyCard, table: Array) -> list[dict[str, object]]:
+    """A policy by label: probabilities above 0, or all gains."""
+    if isinstance(card, LqCard):
+        observed, controls = card.domain.observation.labels, card.domain.action.labels
         return [
             {"step": h, "control": controls[i], "observed": observed[j], "gain": float(table[h, i, j])}
             for h, i, j in np.ndindex(table.shape)
         ]
+    states, actions = card.domain.live_states, card.domain.action_labels
+    return [
+        {"step": int(h), "state": states[s], "action": actions[a], "probability": float(table[h, s, a])}
+        for h, s, a in np.argwhere(table > 0)
+    ]
 
 
 @dataclass(frozen=True)
@@ -171,14 +143,19 @@ class PlayedSimulation:
     @property
     def joint(self) -> Joint | None:
         """Joint bound of its tables, where they have one."""
-        return None if self.release.joint is None else Joint.model_validate(describe_joint(self.release))
+        return joint_of(self.release)
+
+    @property
+    def route(self) -> Route:
+        """How its release came to be."""
+        return Route("exact" if self.release.noise == "none" else "played")
 
     @cached_property
-    def shown(self) -> _Tables | _Plant:
+    def shown(self) -> _Shown:
         """The policy in files, on the page and in numbers."""
         if isinstance(self.card, LqCard):
-            return _Plant(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
-        return _Tables(self.card, self.policy, self.worth.visits(self.policy))
+            return _controller(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
+        return _tables(self.card, self.policy, self.worth.visits(self.policy))
 
     @cached_property
     def simulation(self) -> Simulation:
@@ -228,11 +205,9 @@ class PlayedSimulation:
         own, (low, high) = sim.agents[0].suboptimality, self.worth.trivial()
         spread = None if own is None or own.lower is None or own.upper is None else (own.lower, own.upper)
         least, most = (low, high) if spread is None else (sim.optimum - spread[1], sim.optimum - spread[0])
-        over_seeds = (
-            "one run: nothing is known of the spread over seeds"
-            if spread is None
-            else f"{LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
-        )
+        over_seeds = f"{LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
+        if spread is None:
+            over_seeds = "one run: nothing is known of the spread over seeds"
         return learnt.ValueFacts(
             lower=max(low, least),
             upper=min(high, most),
@@ -278,10 +253,8 @@ class PlayedSimulation:
         rows: list[dict[str, object]] = []
         for t, o in zip(self.trials, self.outcomes, strict=True):
             if o["policy"] is not None:
-                rows += [
-                    {"agent": t.agent, "seed": t.seed, **row}
-                    for row in self.shown.labelled(self.worth.read(o["policy"]))
-                ]
+                labelled = _labelled(self.card, self.worth.read(o["policy"]))
+                rows += [{"agent": t.agent, "seed": t.seed, **row} for row in labelled]
         return rows
 
 
@@ -333,19 +306,16 @@ def _publish(
     recipe: WorldRecipe, path: Path, home: Home, trials: Sequence[Trial], outcomes: Sequence[Measured]
 ) -> Dump:
     """Write the run's folder and have the ledger vouch for every file; what ``--json`` prints."""
+    # one recipe makes one folder
+    digest = hashlib.sha256(canonical(recipe.model_dump(mode="json", exclude_none=True)).encode()).hexdigest()[:10]
+    name = f"{recipe.recipe.name}-{digest}-simulation-not-private"
     # no kept result holds a release: the first run is played again, and is the same
-    played = PlayedSimulation(recipe, _run_name(recipe), trials, outcomes, run(trials[0]))
+    played = PlayedSimulation(recipe, name, trials, outcomes, run(trials[0]))
     final = home.runs / played.name
     with one_at_a_time(home.runs), whole_folder(final, over=True) as folder:
         _compose(played, path, folder)
         _vouch(home, played, folder)
     return _answer(played, final)
-
-
-def _run_name(recipe: WorldRecipe) -> str:
-    """Recipe name and a hash of the recipe: one recipe makes one folder."""
-    digest = hashlib.sha256(canonical(recipe.model_dump(mode="json", exclude_none=True)).encode()).hexdigest()[:10]
-    return f"{recipe.recipe.name}-{digest}-simulation-not-private"
 
 
 def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
@@ -357,8 +327,7 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
             write_file(folder / f"{stem}.parquet", table_files(rows)[0])
     digests = write_policy(played.shown.files, folder)
     report = _report(played)
-    route = Route("exact" if played.release.noise == "none" else "played")
-    proof = certificate(played.card, played.release, report, None, None, digests, route=route)
+    proof = certificate(played.card, played.release, report, played.route, None, digests)
     write_pages(report, proof, played.shown.view, folder)
 
 
@@ -403,7 +372,6 @@ def _answer(played: PlayedSimulation, folder: Path) -> Dump:
 def _report(played: PlayedSimulation) -> Report:
     """All of ``report.json``."""
     trial, release, card = played.trial, played.release, played.card
-    route = Route("exact" if release.noise == "none" else "played")
     return Report(
         schema_version=1,
         run=played.name,
@@ -418,7 +386,7 @@ def _report(played: PlayedSimulation) -> Report:
         ledger=None,
         **present(joint=played.joint),
         policy=played.shown.facts,
-        assumptions=assumptions(card, (), route),
+        assumptions=assumptions(card, (), played.route),
         not_covered=list(NOT_COVERED),
         verify=[
             f"reticent ledger verify {played.name}  # recomputes the certificate, and what the recipe would release",

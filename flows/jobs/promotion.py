@@ -258,10 +258,6 @@ class Drift:
     called: bool
     window: int | None
 
-    def until(self, since: date) -> date | None:
-        """The first date whose run holds no night up to ``since``; None: there is none."""
-        return None if self.window is None else since + timedelta(days=self.window)
-
 
 def consider(
     rule: Promote | None,
@@ -288,19 +284,31 @@ def consider(
             changes = compared(runs / before, runs / run)
         except (CardError, OSError):
             held = [f"it cannot be compared with {before}, the run in use"]
+    promoted, accepted = False, None
     if rule is None or before == run:
-        return _promotion(pointer, before, False, [], changes)
-    held += [] if drift is None else _worse_than_practice(drift, pointer.practice_since)
-    held += reasons_to_hold(rule, status, verdict, changes)
-    if run in pointer.rejected:
-        held.append("it was rolled back before")
-    accepted: int | None = None
-    if not held:
-        if verdict.conditional or (changes is not None and _by_word(verdict)):
+        held = []
+    else:
+        held += [] if drift is None else _worse_than_practice(drift, pointer.practice_since)
+        held += reasons_to_hold(rule, status, verdict, changes)
+        if run in pointer.rejected:
+            held.append("it was rolled back before")
+        promoted = not held
+        if promoted and (verdict.conditional or (changes is not None and _by_word(verdict))):
             # before it is in use
             accepted = sign(f'[promote] accept = "{rule.accept}"', sentence(verdict))
-        pointer.promote(run)
-    return _promotion(pointer, before, not held, held, changes, accepted)
+        if promoted:
+            pointer.promote(run)
+    since = pointer.practice_since
+    return Promotion(
+        pointer=pointer.name,
+        before=before,
+        now=pointer.now(),
+        promoted=promoted,
+        held=held,
+        # without the cells or gains themselves, which ``compare-runs`` lists
+        changes=None if changes is None else changes.in_numbers(),
+        **present(accepted=accepted, practice_since=None if since is None else since.isoformat()),
+    )
 
 
 def _worse_than_practice(drift: Drift, since: date | None) -> list[str]:
@@ -308,7 +316,8 @@ def _worse_than_practice(drift: Drift, since: date | None) -> list[str]:
     since = since or (drift.day if drift.called else None)
     if since is None:
         return []
-    until = drift.until(since)
+    # the first date whose run holds no night up to then
+    until = None if drift.window is None else since + timedelta(days=drift.window)
     if until is not None and drift.day >= until:
         return []
     end = "until somebody promotes a run by name" if until is None else f"until {until}, when runs hold none of it"
@@ -364,27 +373,6 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
 
 def _by_word(verdict: Verdict) -> bool:
     return verdict.confounding is not None and verdict.confounding.status == "declared"
-
-
-def _promotion(
-    pointer: Alias,
-    before: str | None,
-    promoted: bool,
-    held: list[str],
-    changes: Comparison | None,
-    accepted: int | None = None,
-) -> Promotion:
-    """Without the cells or gains themselves, which ``compare-runs`` lists."""
-    since = pointer.practice_since
-    return Promotion(
-        pointer=pointer.name,
-        before=before,
-        now=pointer.now(),
-        promoted=promoted,
-        held=held,
-        changes=None if changes is None else changes.in_numbers(),
-        **present(accepted=accepted, practice_since=None if since is None else since.isoformat()),
-    )
 
 
 RULE = (

@@ -26,9 +26,9 @@ from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.facts.answers import Left, RunAnswer
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, PolicyView, ValueFacts
-from pipeline.facts.promise import Dump, GateFacts, MechanismFacts, SimulatedLog, declared, present, record_of
-from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report
-from pipeline.facts.verdict import Confounding, decide, missing, no_test
+from pipeline.facts.promise import Dump, Guarantee, MechanismFacts, SimulatedLog, declared, present, record_of
+from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report, verdict_of
+from pipeline.facts.verdict import Verdict, decide, missing, no_test, not_evaluated
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.learners.policy_files import PolicyFiles
@@ -47,18 +47,6 @@ from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_fi
 from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import Curated, one_at_a_time, remember_head
 from reports.page import NOT_DRAWN
-from reports.run.answer import verdict_of
-
-
-@dataclass(frozen=True)
-class ReleaseRequest:
-    """A request for one release.
-
-    ``due``: the date of the recipe's calendar that it is released for (ISO); empty where it was asked by hand.
-    """
-
-    edition: int
-    due: str = ""
 
 
 def run_recipe(
@@ -67,8 +55,9 @@ def run_recipe(
     work: Work = ALONE,
     noise: NoiseSource | None = None,
     day: date | None = None,
-    request: ReleaseRequest | None = None,
+    edition: int | None = None,
     *,
+    due: str = "",
     scheduled: bool = False,
 ) -> RunAnswer:
     """The offline job on an edition of the log: release -> policy -> certificate -> report.
@@ -78,7 +67,8 @@ def run_recipe(
     ``noise``: none: what the recipe asks for.
     ``day``: date of the counter's leaf, default today (UTC).  What was ingested since the last one is then the
     operator's to know.
-    ``request``: the edition to release; None: the newest.
+    ``edition``: number of the snapshot to release; None: the newest.
+    ``due``: the date of the recipe's calendar that it is released for (ISO); empty where it was asked by hand.
     Raises CardError if recipe, card and log do not fit each other.
     Raises BudgetError if the ledger refuses the charge, or a store does not fit its ledger.
     """
@@ -90,36 +80,33 @@ def run_recipe(
     refuse_forgotten_runs(s.card.name, ledger, home.runs)
     # before the COMMIT: a run committed after the first key without a PUBLISH entry was not published so
     introduce_key(s.card.name, ledger, home)
-    number: int | None = None
     if s.recipe.nightly is None:
-        request = request or ReleaseRequest(newest_snapshot(s.card, home).number)
-        number, due = request.edition, request.due
-        guarded = standing_run(s, number, ledger.entries())
+        edition = newest_snapshot(s.card, home).number if edition is None else edition
+        guarded = standing_run(s, edition, ledger.entries())
         plan = guarded.plan
-        work.say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
+        work.say(f"releasing {plan.what} of snapshot {edition} of {s.card.name}")
         curated = work.step("release")(
-            release_once, s.card, number, plan, ledger, home.store, source, home.resources, due, guarded.gate, identity
+            release_once, s.card, edition, plan, ledger, home.store, source, home.resources, due, guarded.gate, identity
         )
     else:
-        if request is not None:
+        if edition is not None:
             raise CardError(f"{s.recipe.path.name}: [nightly] counts all editions so far; take --edition out")
         work.say(f"releasing {plan.what} of all nights so far of {s.card.name}")
         from pipeline.transaction.continual_step import append_step
 
         counter = standing_counter(s, ledger.entries(), play_in_use(s, home))
         plan = standing_run(s, None, ledger.entries()).plan
-        night = work.step("release")(
+        curated, note = work.step("release")(
             append_step, counter, ledger, home.store, source, night_of(day), scheduled=scheduled, recipe=identity
         )
-        curated = night.curated
-        work.say(night.said)
+        work.say(note)
     if recovery := str(curated.recovered):
         work.say(recovery)
     if curated.replayed:
         work.say("this release is committed: replayed at no cost")
     if curated.stale:
         work.say("warning: the snapshot's bytes have changed since this release was drawn; the committed one stands")
-    run = Made(s.card, s.recipe, number, curated)
+    run = Made(s.card, s.recipe, edition, curated)
     report = read_back(run, home, ledger)
     if report is None:
         work.say("planning on the release")
@@ -293,6 +280,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
     """
     card, recipe, curated, name = run.card, run.recipe, run.curated, run.name
     looks, reserve = looks_of(entries, card.name), reserve_of(entries, card.name)
+    route = route_of(curated.release, curated.intent)
     if (before := judged_before(entries, curated.intent)) is not None:
         from pipeline.learners.held_out import judged
 
@@ -311,15 +299,6 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
     if card.kind == "synthetic" and (known := recipe.terms.known) is not None:
         truth = learnt.truth(known.world, known.behaviour)
     data, promise = declared(card, run.snapshot), guarantee(card, release, ask.calibration, ask.written, gate)
-    hidden = _confounding(facts.evaluation, card, entries)
-    broken = None
-    if isinstance(card, Card) and facts.evaluation is not None:
-        from pipeline.learners.tabular_facts import broken_off
-
-        broken = broken_off(release, card)
-    beyond_cap = isinstance(card, Card) and card.kind == "real" and not card.one_episode
-    practice = facts.model_baselines.get("practice")
-    later = (asked := recipe.terms.evaluate) is not None and asked.since is not None
     report = Report(
         schema_version=1,
         run=name,
@@ -328,31 +307,18 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
         dataset=data,
         **present(made=record),
         guarantee=promise,
-        verdict=decide(
-            facts.evaluation,
-            data,
-            promise.rho,
-            hidden,
-            practice,
-            beyond_cap=beyond_cap,
-            later=later,
-            value=facts.value,
-            broken_off=broken,
-            followed=facts.practice is not None and facts.practice.is_followed,
-            untested=no_test(pure=promise.pure, counter=recipe.nightly is not None),
-            agent=recipe.recipe.agent,
-        ),
+        verdict=_verdict(facts, run, promise, entries),
         **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),
         constants=facts.constants,
         value=facts.value,
         model_baselines=facts.model_baselines,
         **present(practice=facts.practice),
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
-        **present(gate=gate and GateFacts.model_validate(gate.facts()), counter=counter_facts(release)),
+        **present(gate=None if gate is None else gate.facts(), counter=counter_facts(release)),
         ledger=_ledger_facts(card, curated),
         **present(joint=facts.joint, consistency=facts.consistency, features=facts.features, model=facts.model),
         policy=facts.policy,
-        assumptions=assumptions(card, looks, route_of(release, curated.intent), reserve),
+        assumptions=assumptions(card, looks, route, reserve),
         not_covered=list(NOT_COVERED),
         verify=[
             f"reticent ledger verify {name}{of_card}  # recomputes this run's certificate",
@@ -362,27 +328,43 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
         ],
         **present(truth=truth),
     )
-    proof = certificate(card, release, report, curated.intent, curated.commit, digests, gate)
+    proof = certificate(card, release, report, route, curated.commit, digests, gate)
     write_pages(report, proof, learnt.view(), folder)
     return report
 
 
-def _confounding(evaluation: Evaluated | None, card: AnyCard, entries: Sequence[Entry]) -> Confounding | None:
-    if not isinstance(card, Card):
-        return None
+def _verdict(facts: LearntFacts, run: Made, promise: Guarantee, entries: Sequence[Entry]) -> Verdict:
+    """The answer of held-out people; without any, why there are none."""
+    card, recipe, data = run.card, run.recipe, declared(run.card, run.snapshot)
+    if facts.evaluation is None:
+        untested = no_test(pure=promise.pure, counter=recipe.nightly is not None)
+        return not_evaluated(data, promise.rho, agent=recipe.recipe.agent, untested=untested)
     from pipeline.evaluation.confounding import confounding
+    from pipeline.learners.tabular_facts import broken_off
 
-    recorded = None if card.domain.practice is None else recorded_in_time(entries, card.name)
-    least, most = task_of(card).value_range(0)
-    d, at_the_end = card.domain, card.pays_at_the_end
-    return confounding(
-        evaluation,
+    # nobody evaluates a controller
+    assert isinstance(card, Card)
+    d, (least, most), asked = card.domain, task_of(card).value_range(0), recipe.terms.evaluate
+    hidden = confounding(
+        facts.evaluation,
         horizon=d.horizon,
         course=d.horizon > 1 or card.unit.episodes_per_user > 1,
         alike=d.dynamics == "stationary",
         pays=most - least,
-        pays_at_the_end=at_the_end,
-        recorded=recorded,
+        pays_at_the_end=card.pays_at_the_end,
+        recorded=None if d.practice is None else recorded_in_time(entries, card.name),
+    )
+    return decide(
+        facts.evaluation,
+        data,
+        promise.rho,
+        hidden,
+        facts.model_baselines.get("practice"),
+        beyond_cap=card.kind == "real" and not card.one_episode,
+        later=asked is not None and asked.since is not None,
+        value=facts.value,
+        broken_off=broken_off(run.curated.release, card),
+        followed=facts.practice is not None and facts.practice.is_followed,
     )
 
 

@@ -48,11 +48,6 @@ class LogOptions:
     name: str | None = None
     to: Path | None = None
 
-    @property
-    def nothing(self) -> bool:
-        """Whether no option but the place was given."""
-        return self == LogOptions(to=self.to)
-
     def arguments(self) -> dict[str, object]:
         """Of the world; as TOML has them, a bare word is text."""
         return read_pairs(self.params, lambda text: tomllib.loads(f"x = {text}")["x"])
@@ -86,7 +81,7 @@ def simulate_logs(name: str, options: LogOptions, home: Home) -> Dump:
 
     ``home``: where logs without a folder of their own go.
     """
-    if options.nothing and (shipped := _shipped(name, home)) is not None:
+    if options == LogOptions(to=options.to) and (shipped := _shipped(name, home)) is not None:
         return _regenerate(shipped, options.to)
     from pipeline.worlds.plants import LQ_WORLDS
 
@@ -185,31 +180,21 @@ def simulate_from_run(run: Path, options: LogOptions, home: Home) -> Dump:
     ``home``: where logs without a folder of their own go.
     Raises CardError if an option of worlds was given, or the folder is no run's.
     """
-    from pipeline.worlds.synthetic import (
-        PRACTICE,
-        Simulated,
-        checked,
-        read_run,
-        release_about,
-        release_readme,
-        released_card,
-        released_world,
-        tabular_log,
-    )
+    from pipeline.worlds import synthetic
 
     options.refuse("--from-run", "worlds; a release has its own", "behaviour", "horizon", "bins", "params")
-    source = read_run(run)
+    source = synthetic.read_run(run)
     m = options.episodes_per_user or source.dataset.episodes_per_user
     episodes, seed = options.episodes or source.dataset.users_public * m, options.seed or 0
     dataset = options.name or _of_run(source.dataset.name, source.name)
     rho = _CAP if options.rho is None else options.rho
-    values = released_card(source, name=dataset, episodes=episodes, episodes_per_user=m, rho=rho)
-    world = released_world(source, checked(values))
+    values = synthetic.released_card(source, name=dataset, episodes=episodes, episodes_per_user=m, rho=rho)
+    world = synthetic.released_world(source, synthetic.checked(values))
     command = options.command(shlex.join(["--from-run", source.name]))
-    about = release_about(source, episodes)
-    readme = release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
-    log_of = tabular_log(world, PRACTICE, values, episodes, seed)
-    simulated = Simulated(log_of, PRACTICE, episodes, values, about, readme, None)
+    about = synthetic.release_about(source, episodes)
+    readme = synthetic.release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
+    log_of = synthetic.tabular_log(world, synthetic.PRACTICE, values, episodes, seed)
+    simulated = synthetic.Simulated(log_of, synthetic.PRACTICE, episodes, values, about, readme, None)
     written = _write(simulated, options.to, home, None)
     return {**written, "from_run": source.name, "guarantee": source.guarantee.model_dump()}
 

@@ -177,14 +177,10 @@ def _states(f: Dump) -> Grid | None:
         sums = by_state.setdefault(r["state"], [0, 0, 0])
         for i, key in enumerate(("visits", "never_seen", "seen_fewer_than_few")):
             sums[i] += r[key]
-    rows = [
-        (
-            b["state"],
-            *(f"{n:,}" for n in by_state[b["state"]]),
-            "–" if b["top_action"] is None else f"{b['top_action']} ({b['top_share']:.1%})",
-        )
-        for b in f["behaviour"]
-    ]
+    rows: list[tuple[str, ...]] = []
+    for b in f["behaviour"]:
+        top = "–" if b["top_action"] is None else f"{b['top_action']} ({b['top_share']:.1%})"
+        rows.append((b["state"], *(f"{n:,}" for n in by_state[b["state"]]), top))
     c = f["coverage"]
     pooled = "all steps pooled" if c["pooled"] else "over all steps"
     title = (
@@ -224,12 +220,10 @@ def _hidden(f: Dump) -> Grid | None:
 
 def _closing(f: Dump) -> list[str]:
     hidden = f["hidden_state"]
-    lines = (
-        ["A 'no' is absence of evidence, not a proof; what no file holds was not looked at."]
-        if hidden["checked"]
-        else [f"Hidden state not checked: {hidden['why_not']}"]
-    )
-    return [*lines, *_warnings(f)]
+    line = "A 'no' is absence of evidence, not a proof; what no file holds was not looked at."
+    if not hidden["checked"]:
+        line = f"Hidden state not checked: {hidden['why_not']}"
+    return [line, *_warnings(f)]
 
 
 def _vector_page(f: Dump) -> list[Block]:

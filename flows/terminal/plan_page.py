@@ -76,11 +76,9 @@ def plan_page(r: PlanAnswer) -> list[Block]:
         left = number(r.limit.left_rho, toward="down")
         limit = "cap" if r.limit.of == "lifetime" else f"this {r.limit.of}"
         lines.append(f"{limit}{_of(r.limit.whose)}: ρ = {r.limit.cap_rho:g}, left {left}")
-    left = (
-        f"left after it {number(r.remaining_after, toward='down')}"
-        if r.allowed
-        else f"refused: left now {number(r.limit.left_rho, toward='down')}"
-    )
+    left = f"left after it {number(r.remaining_after, toward='down')}"
+    if not r.allowed:
+        left = f"refused: left now {number(r.limit.left_rho, toward='down')}"
     lines.append(f"lineage: cap {r.cap_rho:g}, spent {up(r.spent_before)}, {left}")
     if r.allowed and not r.replays and r.epsilon is not None:
         lines.append(f"lineage's ε at δ = {r.delta_of_lineage:g}: {up(r.epsilon_before)} → {up(r.epsilon_after)}")

@@ -280,15 +280,10 @@ class Speed:
         return new_pass
 
     @property
-    def passed(self) -> float:
-        """Seconds of this pass."""
-        return self.clock() - self.began
-
-    @property
     def rate(self) -> float | None:
         """Units a second; None before there is any to tell."""
-        more = (self.done or 0) - self.first
-        return more / self.passed if more and self.passed > 0 else None
+        more, seconds = (self.done or 0) - self.first, self.clock() - self.began
+        return more / seconds if more and seconds > 0 else None
 
     def line(self, label: str, unit: str) -> str:
         """One plain line."""

@@ -164,11 +164,6 @@ class Evaluated:
         return {key: x for key, x in handler(self).items() if x is not None or key in ("placebo", "hidden")}
 
     @property
-    def told_apart(self) -> bool:
-        """True where the interval of the improvement lies on one side of 0."""
-        return self.improvement.lower > 0 or self.improvement.upper < 0
-
-    @property
     def confirmed(self) -> bool:
         """True where held-out people decide which changes stay: of one step, by how often they follow them."""
         return self.estimator == "one-step-dr"
@@ -176,7 +171,8 @@ class Evaluated:
     @property
     def cut(self) -> bool:
         """True where clipped weights may make a difference that excludes 0, by the logged probabilities."""
-        return self.told_apart and self.ratios is not None and self.ratios < -LEANS
+        told_apart = self.improvement.lower > 0 or self.improvement.upper < 0
+        return told_apart and self.ratios is not None and self.ratios < -LEANS
 
     def certified(self, markov: str) -> bool:
         """True where the intervals are of people, with a coverage that was measured for a run like this.

@@ -10,16 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    SerializerFunctionWrapHandler,
-    WithJsonSchema,
-    model_serializer,
-    model_validator,
-)
+import pydantic
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.linear_quadratic import Vector
@@ -27,7 +18,7 @@ from pipeline.declaration.toml import table_in
 from pipeline.privacy.release import Running, ShuffledBits
 
 # an integer stays one: 40 is not written as 40.0
-Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+Number = Annotated[int | float, pydantic.WithJsonSchema({"type": "number"})]
 Matrix = list[list[Number]]
 # an object of JSON, as it is dumped for a file or for ``--json``; nothing reads it again
 Dump = dict[str, Any]
@@ -38,7 +29,7 @@ def present(**parts: object) -> Dump:
     return {name: part for name, part in parts.items() if part is not None}
 
 
-class Part(BaseModel):
+class Part(pydantic.BaseModel):
     """An object of ``report.json``.
 
     A key that was not given is absent from the dump, not null; keys keep the order in which they were given.  So a file
@@ -46,20 +37,20 @@ class Part(BaseModel):
     """
 
     # few of the many models are used: each builds its schema at first use
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    _keys: tuple[str, ...] = PrivateAttr(())
+    _keys: tuple[str, ...] = pydantic.PrivateAttr(())
 
-    @model_validator(mode="wrap")
+    @pydantic.model_validator(mode="wrap")
     @classmethod
-    def _remember(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _remember(cls, data: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
         part = handler(data)
         if (keys := table_in(data)) is not None:
             part._keys = tuple(keys)
         return part
 
-    @model_serializer(mode="wrap")
-    def _as_given(self, handler: SerializerFunctionWrapHandler) -> Dump:
+    @pydantic.model_serializer(mode="wrap")
+    def _as_given(self, handler: pydantic.SerializerFunctionWrapHandler) -> Dump:
         values = handler(self)
         return {key: values[key] for key in self._keys if key in values}
 

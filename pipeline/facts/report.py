@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from pipeline.facts import learnt, promise
 from pipeline.facts.evaluation import Evaluated, Simulation
-from pipeline.facts.verdict import Suboptimality, Verdict
+from pipeline.facts.verdict import Suboptimality, Verdict, decide, not_evaluated
 
 
 class Implementation(promise.Part):
@@ -212,6 +212,14 @@ class Report(promise.Part):
     simulation: Simulation | None = None
 
 
+def verdict_of(report: Report) -> Verdict:
+    """The verdict of a run; decided now for a report of a version without verdicts."""
+    if report.verdict is not None:
+        return report.verdict
+    data, rho = report.dataset, report.guarantee.rho
+    return not_evaluated(data, rho) if report.evaluation is None else decide(report.evaluation, data, rho, None)
+
+
 def read_report(folder: Path) -> Report:
     """The report of a run's folder.
 
@@ -266,9 +274,9 @@ def _described(text: str) -> Iterator[tuple[set[str], str]]:
 
 
 @cache
-def shipped_schema() -> dict[str, Any]:
-    """The JSON Schema that travels with the program."""
-    return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+def shipped_schema(file: Path = SCHEMA_FILE) -> dict[str, Any]:
+    """A JSON Schema that travels with the program."""
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def form_problem(content: Any) -> str | None:

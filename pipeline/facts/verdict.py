@@ -10,13 +10,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from pipeline.declaration.numbers import number
-from pipeline.facts.evaluation import (
-    MOST_PEOPLE_ROOT_RHO,
-    Evaluated,
-    Interval,
-    people_needed,
-    share_that_judges,
-)
+from pipeline.facts.evaluation import MOST_PEOPLE_ROOT_RHO, Evaluated, Interval, people_needed, share_that_judges
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Best, Status, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
@@ -247,8 +241,44 @@ def missing(best: Best | None, value: ValueFacts) -> Suboptimality | None:
     return Suboptimality.model_validate(facts)
 
 
+def not_evaluated(
+    data: DeclaredTables | DeclaredPlant, rho: float | None, *, agent: str = "", untested: str = ""
+) -> Verdict:
+    """The verdict of a run without held-out people: why there are none, and what to ask for.
+
+    ``rho``: cost of the run, zCDP; None where nothing is private.
+    ``agent``: who learned; some need more people to be judged.
+    ``untested``: of :func:`no_test`.
+    """
+    # of a real dataset, who is reserved has taught nothing either
+    unjudged = "Nobody was held out to judge this policy"
+    share = share_that_judges(data.users_public, agent, rho)
+    if isinstance(data, DeclaredPlant):
+        why = (
+            "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
+            "practice steers it. A trial would tell."
+        )
+    elif data.kind == "real" and data.markov == "aggregated":
+        why = (
+            f"{unjudged}. Nor would a verdict about people come of holding some out: the declared states are bins that "
+            "hide part of what was logged."
+        )
+    elif share is None:
+        needed = number(round_up(people_needed(None, agent, rho)))
+        few = number(data.users_public)
+        why = f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
+    elif untested:
+        why = f"{unjudged}: {untested}."
+    else:
+        why = (
+            f"{unjudged}: hold people out with [evaluate] people = {share:g} in the recipe, where reticent plan says "
+            "that a verdict can come of it."
+        )
+    return Verdict(answer="not_evaluated", why=why, improvement=None, needed=None, confounding=None)
+
+
 def decide(
-    evaluated: Evaluated | None,
+    evaluated: Evaluated,
     data: DeclaredTables | DeclaredPlant,
     rho: float | None,
     confounding: Confounding | None,
@@ -258,26 +288,18 @@ def decide(
     later: bool = False,
     value: ValueFacts | None = None,
     broken_off: float | None = None,
-    untested: str = "",
     followed: bool = False,
-    agent: str = "",
 ) -> Verdict:
-    """The answer and its reason.
+    """The answer of held-out people and its reason.
 
-    ``evaluated``: on held-out people; None without any.
     ``rho``: cost of the run, zCDP; None where nothing is private.
     ``practice``: current practice by the released model; None where it has none.
     ``beyond_cap``: whether the log may hold more episodes of a person than count.
     ``later``: whether those who judge came after those who taught.
     ``value``: with the least and most that an episode can pay; None where they are not at hand.
     ``broken_off``: standard errors by which released counts show that episodes break off; None where none can.
-    ``untested``: of :func:`no_test`.
     ``followed``: whether the policy does what practice does, as far as released counts show.
-    ``agent``: who learned; some need more people to be judged.
     """
-    if evaluated is None:
-        why = _unasked(data, agent, rho, untested)
-        return Verdict(answer="not_evaluated", why=why, improvement=None, needed=None, confounding=None)
     status: Status = "evaluated" if evaluated.certified(data.markov) else "modelled"
     interval, level = asdict(evaluated.improvement), evaluated.level
     improvement = Improvement.model_validate({**interval, "level": level, "status": status})
@@ -414,32 +436,6 @@ def no_test(*, pure: bool, counter: bool) -> str:
     if counter:
         return "a counter of nights has no test; a calendar such as [schedule] release = 'monthly' has one on each date"
     return "a test draws Gaussian noise: it takes rho, or epsilon with delta, not epsilon alone" if pure else ""
-
-
-def _unasked(data: DeclaredTables | DeclaredPlant, agent: str, rho: float | None, untested: str) -> str:
-    if isinstance(data, DeclaredPlant):
-        return (
-            "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
-            "practice steers it. A trial would tell."
-        )
-    # of a real dataset, who is reserved has taught nothing either
-    unjudged = "Nobody was held out to judge this policy"
-    if data.kind == "real" and data.markov == "aggregated":
-        return (
-            f"{unjudged}. Nor would a verdict about people come of holding some out: the declared states are bins that "
-            "hide part of what was logged."
-        )
-    share = share_that_judges(data.users_public, agent, rho)
-    if share is None:
-        needed = number(round_up(people_needed(None, agent, rho)))
-        few = number(data.users_public)
-        return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
-    if untested:
-        return f"{unjudged}: {untested}."
-    return (
-        f"{unjudged}: hold people out with [evaluate] people = {share:g} in the recipe, where reticent plan says that "
-        "a verdict can come of it."
-    )
 
 
 def _uncertified(evaluated: Evaluated, markov: str) -> str:

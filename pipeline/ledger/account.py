@@ -44,7 +44,7 @@ def ledger_reserve(entries: Sequence[Entry]) -> Fraction | None:
 
 def reserve_of(entries: Sequence[Entry], lineage: str) -> Fraction:
     """Share of a registered lineage's people who never teach in it."""
-    fields = _registered(entries, lineage)
+    fields = registration(entries, lineage)
     if fields.get("kind") == "real":
         return (ledger_reserve(entries) or Fraction(0)) if _FIELD in fields else Fraction(0)
     return Fraction(fields.get(_FIELD, 0))
@@ -52,7 +52,7 @@ def reserve_of(entries: Sequence[Entry], lineage: str) -> Fraction:
 
 def reserve_for(entries: Sequence[Entry], card: AnyCard) -> Fraction:
     """Share of the people of a card, registered or not yet, who never teach."""
-    if _registered(entries, card.name):
+    if registration(entries, card.name):
         return reserve_of(entries, card.name)
     if (declared := _declared_reserve(card)) is not None:
         return declared
@@ -62,7 +62,7 @@ def reserve_for(entries: Sequence[Entry], card: AnyCard) -> Fraction:
 
 def split_of(entries: Sequence[Entry], lineage: str) -> str:
     """Name by which the people of a lineage are split: empty for the ledger's own split."""
-    fields = _registered(entries, lineage)
+    fields = registration(entries, lineage)
     return "" if fields.get("kind") == "real" and _FIELD in fields else lineage
 
 
@@ -71,7 +71,7 @@ def _reserve_fields(entries: Sequence[Entry], card: AnyCard, *, amend: bool) -> 
 
     Raises CardError if the ledger has registered another one, or it is too late to change it.
     """
-    declared, fields = _declared_reserve(card), _registered(entries, card.name)
+    declared, fields = _declared_reserve(card), registration(entries, card.name)
     in_use = ledger_reserve(entries) if card.kind == "real" else Fraction(fields.get(_FIELD, 0))
     if in_use is None:
         return {}, {_FIELD: str(_USUAL if declared is None else declared)}
@@ -118,15 +118,10 @@ def _registrations(entries: Sequence[Entry]) -> list[Entry]:
     return [e for e in entries if e.kind in ("REGISTER", "AMEND") and e.body["kind"] == "real"]
 
 
-def registration(entries: Sequence[Entry], lineage: str) -> Body | None:
-    """The values registered last, or None."""
-    registrations = entries_of(entries, lineage, "REGISTER", "AMEND")
-    return registrations[-1].body if registrations else None
-
-
-def _registered(entries: Sequence[Entry], lineage: str) -> Body:
+def registration(entries: Sequence[Entry], lineage: str) -> Body:
     """The values registered last; empty where the lineage is not registered."""
-    return registration(entries, lineage) or {}
+    registrations = entries_of(entries, lineage, "REGISTER", "AMEND")
+    return registrations[-1].body if registrations else {}
 
 
 def spent_on(entries: Sequence[Entry], lineage: str) -> Fraction:
@@ -170,11 +165,11 @@ def change_of_registration(entries: Sequence[Entry], card: AnyCard, amend: bool)
     registered = registration(entries, card.name)
     fields = dict(_registered_fields(card))
     # earlier versions let lineages be declared disjoint, for good
-    if registered is not None and "disjoint_from" in registered:
+    if "disjoint_from" in registered:
         fields["disjoint_from"] = registered["disjoint_from"]
     standing, reserve = _reserve_fields(entries, card, amend=amend)
     fields |= reserve
-    if registered is None:
+    if not registered:
         return "REGISTER", fields
     absent: Body = {"schedule": None, "practice": None, "reserve": None}
     old, new = {**absent, **registered, **standing}, {**absent, **fields}
@@ -188,11 +183,9 @@ def change_of_registration(entries: Sequence[Entry], card: AnyCard, amend: bool)
     never = ("kind", "unit") if spent else ("kind",)
     fixed = [k for k in never if k in changed]
     if not amend or fixed:
-        rule = (
-            f"'{fixed[0]}' never changes" + (" once a budget is spent" if fixed[0] == "unit" else "")
-            if fixed
-            else "use `register --amend` to change them for all runs"
-        )
+        rule = "use `register --amend` to change them for all runs"
+        if fixed:
+            rule = f"'{fixed[0]}' never changes" + (" once a budget is spent" if fixed[0] == "unit" else "")
         differences = ", ".join(f"{k}: registered {old[k]}, card says {new[k]}" for k in changed)
         raise CardError(f"{card.name}: differs from its registration ({differences}); {rule}")
     return "AMEND", fields
@@ -251,7 +244,7 @@ def mixed_with(entries: Sequence[Entry], lineage: str) -> Group:
 
 
 def _declared_apart(entries: Sequence[Entry], lineage: str) -> Group:
-    disjoint = {name: _registered(entries, name).get("disjoint_from", ()) for name in _real(entries)}
+    disjoint = {name: registration(entries, name).get("disjoint_from", ()) for name in _real(entries)}
     return frozenset(n for n in disjoint if n in disjoint.get(lineage, ()) or lineage in disjoint[n])
 
 
@@ -281,11 +274,6 @@ def lost(entries: Sequence[Entry], move: Move, counted: Callable[[Entry], bool] 
     return sum((*replaced, *joined), Fraction(0))
 
 
-def worst_loss(entries: Sequence[Entry], lineage: str) -> Fraction:
-    """Largest privacy loss of one person of a lineage, over all lineages together."""
-    return max(lost(entries, move) for move in moves(entries, lineage))
-
-
 def _joining(e: Entry) -> str:
     """Charge of an entry to a person who leaves or joins; a retry that took a charge over pays nothing again."""
     return min(e.body.get("rho_add_remove", e.body["rho"]), e.body["rho"], key=Fraction)
@@ -293,7 +281,7 @@ def _joining(e: Entry) -> str:
 
 def _real(entries: Sequence[Entry]) -> Group:
     names = {e.lineage for e in entries if e.kind == "REGISTER"}
-    return frozenset(n for n in names if _registered(entries, n).get("kind") == "real")
+    return frozenset(n for n in names if registration(entries, n).get("kind") == "real")
 
 
 def _largest(chosen: Group, left: Group, apart: dict[str, Group]) -> Sequence[Group]:
@@ -317,7 +305,6 @@ class Account:
     ``lost``: largest loss of one of its people, to all lineages that may hold them: ``spent``, where there is no other.
     """
 
-    lineage: str
     cap: Fraction
     spent: Fraction
     delta: float
@@ -335,11 +322,10 @@ def account_of(entries: Sequence[Entry], lineage: str, where: str) -> Account:
     Raises BudgetError if the lineage is not registered.
     """
     fields = registration(entries, lineage)
-    if fields is None:
+    if not fields:
         raise BudgetError(f"{lineage}: no entry in {where}; run `reticent register` once. Nothing was read")
-    return Account(
-        lineage, Fraction(fields["rho"]), spent_on(entries, lineage), fields["delta"], worst_loss(entries, lineage)
-    )
+    worst = max(lost(entries, move) for move in moves(entries, lineage))
+    return Account(Fraction(fields["rho"]), spent_on(entries, lineage), fields["delta"], worst)
 
 
 @dataclass(frozen=True)
@@ -396,7 +382,7 @@ def allowances(
 
 
 def _limit(entries: Sequence[Entry], lineage: str, limit: str) -> Fraction | None:
-    fields = _registered(entries, lineage)
+    fields = registration(entries, lineage)
     cap = fields.get("rho") if limit == "lifetime" else (fields.get("schedule") or {}).get(limit)
     return None if cap is None else Fraction(cap)
 

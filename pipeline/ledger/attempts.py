@@ -23,6 +23,7 @@ from threading import Event, Thread
 
 import sqlalchemy as sa
 
+from pipeline.facts.promise import GateFacts, MechanismFacts
 from pipeline.ledger.account import commit_of, intents_of, registration
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, canonical, entries_of
 from pipeline.ledger.database import leases
@@ -101,7 +102,7 @@ def refuse_taken_over(entries: Sequence[Entry], intent: Entry) -> None:
 
 def refuse_seeded(entries: Sequence[Entry], intent: Entry, body: Body) -> None:
     """Refuse to commit, for people who exist, what is not of operating-system noise."""
-    if (registration(entries, intent.lineage) or {}).get("kind") == "real" and body.get("noise") != "os":
+    if registration(entries, intent.lineage).get("kind") == "real" and body.get("noise") != "os":
         raise BudgetError(
             f"{intent.lineage}: registered as real, so only a release with operating-system noise is committed"
         )
@@ -200,10 +201,11 @@ class Passed:
         """Exact zCDP cost."""
         return total_rho(self.mechanisms) or Fraction(0)
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> GateFacts:
         """The ``gate`` of report.json and certificate.json."""
         (mechanism,) = self.mechanisms
-        return {"mechanism": describe_mechanism(mechanism), "entry": self.commit.seq, "hash": self.commit.hash}
+        described = MechanismFacts.model_validate(describe_mechanism(mechanism))
+        return GateFacts(mechanism=described, entry=self.commit.seq, hash=self.commit.hash)
 
 
 def passed_gate(entries: Sequence[Entry], intent: Entry) -> Passed | None:

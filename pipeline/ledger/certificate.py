@@ -63,16 +63,14 @@ class Route:
     @property
     def outputs(self) -> str:
         """Sentence on whether the rows decide which outputs exist."""
-        if self.by == "exact":
-            return "nothing here is private: every output depends on the rows"
-        if self.by == "played":
-            return "there are no rows: recipe and seed alone decide every output"
-        declared = {
-            "hand": "every ingest makes an edition, whatever came in, and somebody asked for this run of one",
-            "calendar": f"every night makes an edition, whatever came in, and a release was due on {self.due}",
-            "counter": "every date on which the job ran has its night, whatever came in",
+        free = "which outputs exist does not depend on the rows"
+        return {
+            "exact": "nothing here is private: every output depends on the rows",
+            "played": "there are no rows: recipe and seed alone decide every output",
+            "hand": f"{free}: every ingest makes an edition, whatever came in, and somebody asked for this run of one",
+            "calendar": f"{free}: every night makes an edition, whatever came in, and a release was due on {self.due}",
+            "counter": f"{free}: every date on which the job ran has its night, whatever came in",
         }[self.by]
-        return f"which outputs exist does not depend on the rows: {declared}"
 
     @property
     def assumed(self) -> list[str]:
@@ -360,7 +358,9 @@ def _sentence(card: AnyCard, release: Release, cost: SpentBudget) -> str:
     if release.noise == "none" or cost["epsilon"] is None or cost["delta"] is None:
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one {protected(card)}, meaning {unit_sentence(card)}"
-    failure = "" if cost["pure"] else f", up to a probability of δ = {_delta_text(cost['delta'])}"
+    # 1e-6, where Python writes 1e-06
+    delta = f"{cost['delta']:g}".replace("e-0", "e-")
+    failure = "" if cost["pure"] else f", up to a probability of δ = {delta}"
     rho = "" if cost["rho"] is None else f"ρ = {_rounded_up(cost['rho'])} zCDP; "
     how = _HOW[release.trust_model]
     if release.counter is not None:
@@ -382,11 +382,6 @@ def _rounded_up(loss: float) -> str:
         exact = +Decimal(repr(loss))
     with localcontext(prec=4, rounding=ROUND_CEILING):
         return f"{(+exact).normalize():f}"
-
-
-def _delta_text(delta: float) -> str:
-    """δ as the page prints it: 1e-6."""
-    return f"{delta:g}".replace("e-0", "e-")
 
 
 def _registry_entry(card: AnyCard, release: Release, promise: Guarantee, route: Route) -> RegistryEntry:
@@ -426,25 +421,28 @@ def counter_facts(release: Release) -> CounterFacts | None:
     )
 
 
+def joint_of(release: Release) -> Joint | None:
+    """The joint bound of a release's tables, where they have one."""
+    return None if release.joint is None else Joint.model_validate(describe_joint(release))
+
+
 def certificate(
     card: AnyCard,
     release: Release,
     report: Report,
-    intent: Entry | None,
+    route: Route,
     commit: Entry | None,
     digests: Mapping[str, str],
     gate: Passed | None = None,
-    route: Route | None = None,
 ) -> Certificate:
     """Contents of ``certificate.json``: all that can be checked without the data.
 
-    ``intent``, ``commit``: the ledger's entries of the release, None where nothing was charged.
+    ``commit``: the ledger's entry of the release, None where nothing was charged.
     ``digests``: sha256 of ``release``, ``policy`` and ``labels`` (policy.json); never of data.
     """
     mechanisms, joint_rho = _all_of(release, gate)
     rho = total_rho(mechanisms) if joint_rho is None else joint_rho
-    route = route or route_of(release, intent)
-    joint = None if release.joint is None else Joint.model_validate(describe_joint(release))
+    joint = joint_of(release)
     return Certificate(
         schema_version=1,
         dataset=card.name,

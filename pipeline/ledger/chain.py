@@ -105,11 +105,7 @@ def read_export(path: Path) -> list[Entry]:
     """
     try:
         entries = [Entry(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))["entries"]]
-        if any(
-            type(value) is not expected
-            for e in entries
-            for value, expected in zip(vars(e).values(), _FORM, strict=True)
-        ):
+        if any(tuple(map(type, vars(e).values())) != _FORM for e in entries):
             raise TypeError
         problem = chain_problem(entries)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -107,14 +107,8 @@ class Page:
 class Chain:
     """The chain of a ledger in its database, checked whenever it is read."""
 
-    def __init__(
-        self,
-        engine: sa.Engine,
-        where: str,
-        clock: Callable[[], datetime],
-        refusal: Callable[[str, DBAPIError], BudgetError],
-    ) -> None:
-        self._engine, self._where, self._clock, self._refusal = engine, where, clock, refusal
+    def __init__(self, engine: sa.Engine, where: str, clock: Callable[[], datetime]) -> None:
+        self._engine, self._where, self._clock = engine, where, clock
         self._checked: tuple[list[Row], list[Entry]] = ([], [])
 
     @contextmanager
@@ -124,7 +118,7 @@ class Chain:
             with self._engine.begin() as connection:
                 yield connection
         except DBAPIError as e:
-            raise self._refusal(self._where, e) from None
+            raise refusal(self._where, e) from None
 
     @contextmanager
     def open(self) -> Generator[Page]:

@@ -30,7 +30,7 @@ from pipeline.ledger.account import (
 )
 from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_seeded, refuse_taken_over
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head, entries_of
-from pipeline.ledger.database import Chain, Page, open_engine, refusal
+from pipeline.ledger.database import Chain, open_engine
 from pipeline.ledger.people import claim, key_file, known_key, knows_people, refuse_second_key
 from pipeline.ledger.publication import OperatorKey, vouch
 
@@ -47,7 +47,7 @@ class Ledger:
 
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self.where = where
-        self._chain = Chain(engine, where, lambda: now(), refusal)
+        self._chain = Chain(engine, where, lambda: now())
 
     # reading
 
@@ -79,14 +79,6 @@ class Ledger:
         entries = self.entries()
         account_of(entries, lineage, self.where)
         return left_for(entries, lineage, now(), joining)
-
-    def amendments(self, lineage: str) -> list[Entry]:
-        """Every change of a registered value, oldest first."""
-        return [e for e in self.entries(lineage) if e.kind == "AMEND"]
-
-    def inspections(self, lineage: str) -> list[Entry]:
-        """Every INSPECT entry of the lineage, oldest first."""
-        return [e for e in self.entries(lineage) if e.kind == "INSPECT"]
 
     def committed(self, lineage: str, run_key: str) -> Entry | None:
         """The COMMIT of a key, if there is one."""
@@ -225,7 +217,10 @@ class Ledger:
         with self._chain.open() as page:
             committed = commit_of(page.entries, intent.lineage, intent.body["run_key"])
             if committed is None:
-                _refuse_overtaken(page, intent)
+                if was_overtaken(page.entries, intent):
+                    raise AttemptLostError(
+                        f"{intent.lineage}: a later night is committed; this draw is lost, its spend stays"
+                    )
                 refuse_seeded(page.entries, intent, body)
                 spent = account_of(page.entries, intent.lineage, self.where).lost
                 fields = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"]}
@@ -236,14 +231,13 @@ class Ledger:
         raise AttemptLostError(f"{intent.lineage}: another attempt committed this release first; its spend stays")
 
 
-def _refuse_overtaken(page: Page, intent: Entry) -> None:
-    counter = intent.body.get("counter")
-    if counter is None:
-        return
+def was_overtaken(entries: Sequence[Entry], intent: Entry) -> bool:
+    """Whether a step of the same counter is committed that this attempt does not follow; False of a single release."""
+    if "counter" not in intent.body:
+        return False
     from pipeline.ledger.steps import overtaken
 
-    if overtaken(page.entries, intent.lineage, counter) is not None:
-        raise AttemptLostError(f"{intent.lineage}: a later night is committed; this draw is lost, its spend stays")
+    return overtaken(entries, intent.lineage, intent.body["counter"]) is not None
 
 
 def open_ledger(where: Path | str, *, create: bool) -> Ledger:

@@ -41,8 +41,7 @@ def recorded_in_time(entries: Sequence[Entry], lineage: str) -> bool:
     """
     looks = (e.seq for e in entries if e.kind == "INTENT" and is_look(e.body) and may_have_drawn(entries, e))
     first = next(looks, len(entries) + 1)
-    registered = registration([e for e in entries if e.seq < first], lineage) or {}
-    return registered.get("practice") == "recorded"
+    return registration([e for e in entries if e.seq < first], lineage).get("practice") == "recorded"
 
 
 def look_number(entries: Sequence[Entry], lineage: str, run_key: str, charged: Body) -> dict[str, int]:

@@ -55,12 +55,8 @@ class OperatorKey:
 
     def sign_head(self, head: Head) -> dict[str, Any]:
         """A head as plain signed JSON."""
-        return {
-            "seq": head.seq,
-            "hash": head.hash,
-            "key": self.public,
-            "signature": self.private.sign(_head_text(head)).hex(),
-        }
+        signature = self.private.sign(_head_text(head)).hex()
+        return {"seq": head.seq, "hash": head.hash, "key": self.public, "signature": signature}
 
 
 def _entry_text(digest: str) -> bytes:
@@ -168,11 +164,8 @@ def signed_head(text: str, trusted: frozenset[str]) -> Head:
     """
     try:
         content: Any = json.loads(Path(text).read_text(encoding="utf-8"))
-        head, key, signature = (
-            Head(int(content["seq"]), str(content["hash"])),
-            str(content["key"]),
-            str(content["signature"]),
-        )
+        head = Head(int(content["seq"]), str(content["hash"]))
+        key, signature = str(content["key"]), str(content["signature"])
     except (OSError, ValueError, KeyError, TypeError):
         raise CardError(f"--head {text}: with --public-key, the file that `ledger head --json` wrote") from None
     if key not in trusted or not _holds(key, signature, _head_text(head)):

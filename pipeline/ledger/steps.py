@@ -4,6 +4,8 @@ The first INTENT of a counter pays for every row it will ever release.  A later 
 it charges nothing.  An attempt that died after its DRAW may have drawn: rows that are drawn again are paid for again
 (privacy.md §10).  In the ledger and on the page a step is a *night*: the keys of entries are those of its first day.
 
+The ``counter`` of an INTENT has the fields of :class:`~pipeline.facts.promise.CounterFacts` but the drawn noise.
+
 Counters of older versions may have held people out who evaluated on some dates (``share``), or have begun some sums
 anew with every epoch (``epochs``).  No step is added to them; their entries are read, and their charges count.
 
@@ -17,54 +19,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from pipeline.ledger.account import commit_of, registration
 from pipeline.ledger.attempts import may_have_drawn, taken_over
 from pipeline.ledger.chain import Body, Entry, canonical, entries_of
 from pipeline.ledger.looks import is_look
-from pipeline.privacy.continual import Factorisation, Kind, continual, each_night, squared_weights
+from pipeline.privacy.continual import Factorisation, continual, each_night, squared_weights
 from pipeline.privacy.release import PLAYED, Mechanism, Running, total_rho
 from pipeline.privacy.release_file import mechanism_from
-
-
-class EpochBody(TypedDict):
-    """Epochs of an older counter, with each of which its sums began anew."""
-
-    nights: int
-    opening: list[str]
-
-
-class CounterBody(TypedDict):
-    """The ``counter`` of an INTENT.
-
-    ``key``: of the counter, 64 hex digits.
-    ``kind``, ``nights``, ``first``: of its factorisation; its number T of steps; the date of step 1 (ISO).
-    ``night``, ``since``: the steps ``since .. night`` become known, all but the last of them empty.
-    ``share``: of the people who were in no leaf of an older counter, because they evaluated: exact rational; else
-    absent.
-    ``epochs``: of an older counter; absent where all sums run on.
-    ``window``: how many nights its sums are of; absent: all so far.
-    ``episodes``: ``closed``: they wait for their end; absent: they count as they are first delivered.
-    ``play``: the policy in use and the share of people who met it; absent where no arms are compared, or none met one.
-    ``cost``, ``error``: largest squared L2 weight of one person over all T steps; variance of the step's sums in units
-    of one row's.
-    """
-
-    key: str
-    kind: Kind
-    nights: int
-    first: str
-    night: int
-    since: int
-    date: str
-    share: NotRequired[str]
-    epochs: NotRequired[EpochBody]
-    window: NotRequired[int]
-    episodes: NotRequired[str]
-    play: NotRequired[Body]
-    cost: int
-    error: float
 
 
 @dataclass(frozen=True)
@@ -85,43 +48,26 @@ class Step:
         return int(self.commit.body["attempt"])
 
 
-def counter_key(
-    lineage: str,
-    domain_hash: str,
-    dates: tuple[Kind, int, str],
-    mechanisms: Sequence[Body],
-    share: str | None = None,
-    epochs: tuple[EpochBody, Body] | None = None,
-    chosen: Body | None = None,
-) -> str:
-    """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
+def counter_key(lineage: str, domain_hash: str, stated: Body) -> str:
+    """Hex key of a counter: lineage, registered domain, dates, variances and options; the same recipe goes on with it.
 
-    ``chosen``: see :func:`chosen_in`; None: nothing.
-    ``epochs``: of an older counter, with the ``joint`` of its INTENT; None: all sums run on.
+    ``stated``: ``counter``, ``mechanisms`` and ``joint`` as an INTENT or a certificate states them.
     Returns 64 hex digits.
     """
-    # the sampler's share of delta follows the cap of the lineage, the error follows the step
-    described = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
-    table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
-    held_out = [] if share is None else [share]
-    parts = [lineage, "counter", domain_hash, [*dates], described, table, *held_out, *(epochs or ())]
-    parts += [] if not chosen else [dict(chosen)]
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()
-
-
-def chosen_in(counter: CounterBody) -> Body:
-    """Options of a counter that its recipe may set beside dates and budget, where it does."""
-    return {key: value for key, value in counter.items() if key in ("window", "episodes")}
-
-
-def key_of_step(lineage: str, domain_hash: str, stated: Body) -> str:
-    """The key of the counter that an INTENT or a certificate describes."""
-    counter: CounterBody = stated["counter"]
-    dates: tuple[Kind, int, str] = (counter["kind"], counter["nights"], counter["first"])
+    counter: Body = stated["counter"]
     answers = answers_of(stated.get("joint"))
-    counted = [m for m in stated["mechanisms"] if m["table"] not in answers]
-    epochs = (counter["epochs"], stated["joint"]) if "epochs" in counter else None
-    return counter_key(lineage, domain_hash, dates, counted, counter.get("share"), epochs, chosen_in(counter))
+    counted: list[Body] = [m for m in stated["mechanisms"] if m["table"] not in answers]
+    # the sampler's share of delta follows the cap of the lineage, the error follows the step
+    described = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in counted]
+    table = ["table"] if any("delta_slack" in m for m in counted) else []
+    parts = [lineage, "counter", domain_hash, [counter["kind"], counter["nights"], counter["first"]], described, table]
+    # of older counters
+    parts += [counter["share"]] if "share" in counter else []
+    parts += [counter["epochs"], stated["joint"]] if "epochs" in counter else []
+    # what a recipe may set beside dates and budget, where it does
+    chosen = {key: counter[key] for key in ("window", "episodes") if key in counter}
+    parts += [chosen] if chosen else []
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 def answers_of(joint: Body | None) -> set[str]:
@@ -134,7 +80,7 @@ def answers_of(joint: Body | None) -> set[str]:
     return {name for s in joint["evaluate"]["sums"] for name in s["tables"]}
 
 
-def time_of(counter: CounterBody, table: str = "") -> tuple[Factorisation, int]:
+def time_of(counter: Body, table: str = "") -> tuple[Factorisation, int]:
     """The factorisation that a table's sums are read off, and the step of it that stands at this one.
 
     ``table``: its name; empty: any table that runs on and opened no epoch.
@@ -149,7 +95,7 @@ def time_of(counter: CounterBody, table: str = "") -> tuple[Factorisation, int]:
     return continual(counter["kind"], epochs["nights"]), within + 1
 
 
-def is_older(counter: CounterBody) -> bool:
+def is_older(counter: Body) -> bool:
     """Whether a counter is of a kind that takes no more steps."""
     return "share" in counter or "epochs" in counter
 
@@ -170,7 +116,7 @@ def committed_steps(entries: Sequence[Entry], lineage: str, key: str) -> list[St
     return steps
 
 
-def overtaken(entries: Sequence[Entry], lineage: str, counter: CounterBody) -> Step | None:
+def overtaken(entries: Sequence[Entry], lineage: str, counter: Body) -> Step | None:
     """A committed step of the same counter that a draw of ``since .. night`` does not strictly follow, or None.
 
     Two stores that share a ledger could otherwise both count the people of one step.
@@ -179,7 +125,7 @@ def overtaken(entries: Sequence[Entry], lineage: str, counter: CounterBody) -> S
 
 
 def step_price(
-    entries: Sequence[Entry], before: Sequence[Entry], counter: CounterBody, mechanisms: Sequence[Mechanism]
+    entries: Sequence[Entry], before: Sequence[Entry], counter: Body, mechanisms: Sequence[Mechanism]
 ) -> Fraction:
     """Cost of a step beyond what its counter was charged, an exact zCDP rho.
 
@@ -241,31 +187,6 @@ def _price(entries: Sequence[Entry], before: Sequence[Entry], intent: Entry) -> 
     return step_price(entries, before, counter, listed)
 
 
-def _miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
-    """The first INTENT of a counter that is not of the counter it names, or None.
-
-    Variances and sensitivities are part of the key: where every INTENT has its own, all steps drew the same noise.
-    """
-    for e in counter_intents(entries, lineage, key):
-        registered = registration([r for r in entries if r.seq < e.seq], lineage) or {}
-        if key_of_step(lineage, str(registered.get("domain_hash")), e.body) != key:
-            return e
-    return None
-
-
-def _misweighed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
-    """The first INTENT of a counter that lists another cost than that of its rows, or None.
-
-    What a step is charged follows from the cost that its tables list, and no key tells that.
-    """
-    for e in counter_intents(entries, lineage, key):
-        answers = answers_of(e.body.get("joint"))
-        for m in (mechanism_from(m) for m in e.body["mechanisms"] if m["table"] not in answers):
-            if m.running is None or m.running.cost != time_of(e.body["counter"], m.table)[0].cost:
-                return e
-    return None
-
-
 def counters_problem(entries: Sequence[Entry]) -> str | None:
     """The first fault of the counters of a ledger, in words, or None: a step of other noise, or one not paid for."""
     keys = dict.fromkeys((e.lineage, e.body["counter"]["key"]) for e in entries if "counter" in e.body)
@@ -274,10 +195,18 @@ def counters_problem(entries: Sequence[Entry]) -> str | None:
 
 
 def _problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
-    if (miskeyed := _miskeyed(entries, lineage, key)) is not None:
-        return f"entry {miskeyed.seq} is of another domain, of other dates, or of other variances than its counter"
-    if (misweighed := _misweighed(entries, lineage, key)) is not None:
-        return f"entry {misweighed.seq} lists another cost than that of its counter's rows"
+    intents = counter_intents(entries, lineage, key)
+    # variances and sensitivities are part of the key: where every INTENT has its own, all steps drew the same noise
+    for e in intents:
+        registered = registration([r for r in entries if r.seq < e.seq], lineage)
+        if counter_key(lineage, str(registered.get("domain_hash")), e.body) != key:
+            return f"entry {e.seq} is of another domain, of other dates, or of other variances than its counter"
+    # what a step is charged follows from the cost that its tables list, and no key tells that
+    for e in intents:
+        answers = answers_of(e.body.get("joint"))
+        for m in (mechanism_from(m) for m in e.body["mechanisms"] if m["table"] not in answers):
+            if m.running is None or m.running.cost != time_of(e.body["counter"], m.table)[0].cost:
+                return f"entry {e.seq} lists another cost than that of its counter's rows"
     unpaid = mispriced(entries, lineage, key)
     return None if unpaid is None else f"entry {unpaid.seq} drew rows again without paying for them"
 
@@ -305,8 +234,8 @@ def noise_problem(proof: Body) -> str | None:
 
     Key, cost and error are those of the counter that is named, and every table carries them.
     """
-    counter: CounterBody = proof["counter"]
-    if key_of_step(proof["dataset"], proof["data"]["domain_hash"], proof) != counter["key"]:
+    counter: Body = proof["counter"]
+    if counter_key(proof["dataset"], proof["data"]["domain_hash"], proof) != counter["key"]:
         return "its key is of another domain, of other dates, or of other variances"
     if not 1 <= counter["since"] <= counter["night"] <= counter["nights"]:
         return f"night {counter['night']} is none of its {counter['nights']}"
@@ -321,9 +250,7 @@ def noise_problem(proof: Body) -> str | None:
         draws = m.running is not None and (is_older(counter) or m.running.draws == time.draws)
         if m.running is None or m.running.cost != time.cost or not draws:
             return f"table {m.table}: another counter's cost"
-        if not same_number(time.error(t), m.running.error):
-            return f"table {m.table}: another night's noise"
-        if not same_number(m.standard_deviation, listed["scale"]):
+        if not (same_number(time.error(t), m.running.error) and same_number(m.standard_deviation, listed["scale"])):
             return f"table {m.table}: another night's noise"
     return None
 

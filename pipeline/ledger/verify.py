@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
-from pipeline.facts.report import form_problem
+from pipeline.facts.report import form_problem, shipped_schema
 from pipeline.ledger.attempts import gate_of, gate_problem, paid_for
 from pipeline.ledger.certificate import NO_CLAIM
 from pipeline.ledger.chain import Body, Entry, canonical
@@ -80,12 +80,6 @@ def read_certificate(folder: Path) -> Body:
     return read_json(folder, "certificate.json")
 
 
-@cache
-def schema() -> Body:
-    """The shipped JSON Schema of a certificate."""
-    return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
-
-
 def read_json(folder: Path, name: str) -> Body:
     """A JSON object of a run's folder, unchecked.
 
@@ -112,7 +106,10 @@ def _guarded(what: str, check: Callable[[], str | None]) -> Check:
 def _against_schema(proof: Body) -> Check:
     from jsonschema import Draft202012Validator
 
-    errors = sorted(Draft202012Validator(schema()).iter_errors(proof), key=lambda e: list(map(str, e.absolute_path)))
+    errors = sorted(
+        Draft202012Validator(shipped_schema(SCHEMA_FILE)).iter_errors(proof),
+        key=lambda e: list(map(str, e.absolute_path)),
+    )
     problem = "" if not errors else f"{'/'.join(map(str, errors[0].absolute_path)) or 'top'}: {errors[0].message[:120]}"
     return Check("the certificate has the form of its schema", not errors, problem)
 
@@ -131,15 +128,11 @@ def _loss(proof: Body) -> str | None:
     for key in ("rho", "epsilon", "pure"):
         if not same_number(cost[key], stated[key]):
             return f"{key} is {cost[key]}, the certificate says {stated[key]}"
-    for m, listed in zip(mechanisms, _listed(proof), strict=True):
+    listed_gate = [proof["gate"]["mechanism"]] if "gate" in proof else []
+    for m, listed in zip(mechanisms, [*proof["mechanisms"], *listed_gate], strict=True):
         if listed["rho_exact"] != (None if m.rho is None else str(m.rho)) or listed["name"] != m.name:
             return f"table {m.table}: listed cost or name differs from its sensitivity and scale"
     return None
-
-
-def _listed(proof: Body) -> list[Body]:
-    """Mechanisms of the release, then that of its gate, if there was one."""
-    return [*proof["mechanisms"], *([proof["gate"]["mechanism"]] if "gate" in proof else [])]
 
 
 def _joint(folder: Path, proof: Body) -> str | None:
@@ -211,13 +204,8 @@ def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
             problem = "its dataset is registered as real: every run of it is charged"
         return [Check("nothing was charged, and nothing is promised", not problem, problem)]
     if entries is None:
-        return [
-            Check(
-                what,
-                None,
-                f"no ledger of {proof['dataset']} at hand; a real dataset has its own: name its card with --card",
-            )
-        ]
+        unknown = f"no ledger of {proof['dataset']} at hand; a real dataset has its own: name its card with --card"
+        return [Check(what, None, unknown)]
     entry = next((e for e in entries if e.seq == charged["entry"]), None)
     if entry is None:
         return [Check(what, False, f"it ends before entry {charged['entry']}: cut, or an old copy")]

@@ -31,7 +31,7 @@ from datetime import date, timedelta
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,15 +43,7 @@ from pipeline.ledger.attempts import passed_gate
 from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import RECIPE
-from pipeline.ledger.steps import (
-    CounterBody,
-    Step,
-    committed_steps,
-    counter_intents,
-    counter_key,
-    overtaken,
-    step_price,
-)
+from pipeline.ledger.steps import Step, committed_steps, counter_intents, counter_key, overtaken, step_price
 from pipeline.logs.aggregate import Arms, count_new
 from pipeline.logs.contribution_bounding import Hashes, hash_width
 from pipeline.logs.parts import Split
@@ -69,14 +61,6 @@ from pipeline.transaction.release_once import check_snapshot, claim_fields, key_
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
 _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
-
-
-class _Note(TypedDict):
-    """The newest snapshot counted at a step, and keyed digests (hex) of two of its files."""
-
-    snapshot: int
-    leaf: str
-    seen: str
 
 
 @dataclass(frozen=True)
@@ -107,7 +91,7 @@ class KeptSteps:
         last = self.steps[-1].t if self.steps else 0
         for name in present - needed:
             # a draw of a later step may be alive elsewhere, or wait for recovery
-            if _step_of(name) <= last:
+            if int(name.split("-")[1].split(".")[0]) <= last:
                 remove_file(self.folder / name)
         if missing := sorted(needed - present):
             raise BudgetError(self._missing_message(missing[0]))
@@ -195,7 +179,8 @@ class KeptSteps:
             raise BudgetError(self._edited_message(path))
         return np.load(io.BytesIO(content))
 
-    def _note(self, step: Step) -> _Note:
+    def _note(self, step: Step) -> Body:
+        """The newest snapshot counted at a step, and keyed digests (hex) of two of its files."""
         path = self.folder / _name("note", step.t, step.attempt)
         try:
             signed: dict[str, str] = json.loads(path.read_bytes())
@@ -248,10 +233,6 @@ def _name(kind: str, t: int, attempt: int) -> str:
     return f"{kind}-{t:05d}.{attempt}.{_SUFFIXES[kind]}"
 
 
-def _step_of(name: str) -> int:
-    return int(name.split("-")[1].split(".")[0])
-
-
 @dataclass(frozen=True)
 class ContinualRelease:
     """A declared continual release: count tables of the people of a card, a counter over T dates, and its first date.
@@ -284,12 +265,12 @@ class ContinualRelease:
 
     @cached_property
     def key(self) -> str:
-        counter, described = self.counter, [describe_mechanism(m) for m in self.mechanisms(1)]
-        dates = counter.kind, counter.steps, self.first.isoformat()
-        return counter_key(self.card.name, self.card.domain_hash(), dates, described, chosen=self._chosen)
+        dates = {"kind": self.counter.kind, "nights": self.counter.steps, "first": self.first.isoformat()}
+        stated = {"counter": dates | self._chosen, "mechanisms": [describe_mechanism(m) for m in self.mechanisms(1)]}
+        return counter_key(self.card.name, self.card.domain_hash(), stated)
 
     @property
-    def _chosen(self) -> Body:
+    def _chosen(self) -> dict[str, object]:
         window = {} if self.counter.window is None else {"window": self.counter.window}
         return {**window, **({"episodes": "closed"} if self.closed else {})}
 
@@ -336,12 +317,12 @@ class ContinualRelease:
         described = [describe_mechanism(m) for m in self.mechanisms(t)]
         return {"mechanisms": described, "epsilon": None, "counter": self.describe(t, since)}
 
-    def describe(self, t: int, since: int) -> CounterBody:
+    def describe(self, t: int, since: int) -> Body:
         """The ``counter`` of INTENT, release and certificate at a step.
 
         ``t``, ``since``: the steps ``since .. t`` become known, all but the last of them empty.
         """
-        counter: CounterBody = {
+        return {
             "key": self.key,
             "kind": self.counter.kind,
             "nights": self.counter.steps,
@@ -351,11 +332,9 @@ class ContinualRelease:
             "date": (self.first + timedelta(days=t - 1)).isoformat(),
             "cost": self.counter.cost,
             "error": self.counter.error(t),
+            **self._chosen,
+            **({} if self.played is None or self.play is None else {"play": self.play}),
         }
-        counter |= cast("CounterBody", self._chosen)
-        if self.played is not None and self.play is not None:
-            counter["play"] = self.play
-        return counter
 
     def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
         """Charge of a step, an exact zCDP rho.
@@ -372,18 +351,6 @@ class ContinualRelease:
         return step_price(entries, before, counter, self.mechanisms(t))
 
 
-@dataclass(frozen=True)
-class Appended:
-    """The result of :func:`append_step`.
-
-    ``t``: the step, counted from 1.
-    """
-
-    curated: Curated
-    t: int
-    said: str
-
-
 def append_step(
     declared: ContinualRelease,
     ledger: Ledger,
@@ -393,11 +360,12 @@ def append_step(
     *,
     scheduled: bool = False,
     recipe: str = "",
-) -> Appended:
+) -> tuple[Curated, str]:
     """Append the step of ``day``: count the people who are new since the last step; there may be none.
 
     Where the date has its step already, the last step's release is replayed: nothing is drawn, nothing is charged.
 
+    Returns the release, and a sentence on the step that it is of.
     Raises GateError if the gate does not let the counter begin.
     Raises BudgetError if the dates are over, the cap does not allow the counter, or a file of it is gone or edited; no
     row was read.
@@ -413,7 +381,7 @@ def append_step(
         steps, t = committed_steps(entries, card.name, declared.key), declared.step_on(day)
         folder = store / card.name / "counters" / declared.key[:24]
         if steps and t <= steps[-1].t:
-            return Appended(replay(lineage, card, steps[-1].commit, None), steps[-1].t, _idle(steps[-1]))
+            return replay(lineage, card, steps[-1].commit, None), _idle(steps[-1])
         since = steps[-1].t + 1 if steps else 1
         if not (steps or numbers(store, card.name)):
             raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
@@ -425,7 +393,8 @@ def append_step(
         # a lost key is refused before anything is charged
         key_mark = key_fields(lineage) if reserve_of(entries, card.name) else {}
         split = keyed_by(lineage, HERE).split if key_mark else None
-        waiting = _of_card(waiting, card)
+        # of what came in under this very card, all that can be read
+        waiting = sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
         claimed, price = claim_fields(entries, card, waiting), partial(declared.price, t=t, since=since)
         gate = _begin(lineage, declared, waiting, noise, claimed, price, scheduled=scheduled)
         fields = {
@@ -442,12 +411,7 @@ def append_step(
             # a replay of a step does not compare its data: no digest
             curated = attempt.commit(attempt.stage(WHOLE[0], draw), data_digest="")
         curated = replace(curated, gate=passed_gate(ledger.entries(), attempt.intent))
-        return Appended(curated, t, _charged(declared, t, since, attempt.intent))
-
-
-def _of_card(waiting: Sequence[Snapshot], card: Card) -> list[Snapshot]:
-    """Snapshots that came in under this very card, and can be read."""
-    return sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
+        return curated, _charged(declared, t, since, attempt.intent)
 
 
 def draw_step(
@@ -512,7 +476,7 @@ def _begin(
     if scheduled:
         keys = {e.body["run_key"] for e in entries if e.kind == "COMMIT" and e.lineage == card.name}
         snapshot = next((s for s in reversed(waiting) if key_of(card, s.number, gate) in keys), snapshot)
-    passed = pass_gate(lineage, card, snapshot, gate, noise, fields, (price(entries), {}))
+    passed = pass_gate(lineage, snapshot, gate, noise, fields, (price(entries), {}))
     return None if passed is None else passed.commit.seq
 
 

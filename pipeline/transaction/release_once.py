@@ -94,7 +94,7 @@ def release_once(
         key_mark: Body = key_fields(lineage) if splits else {}
         passed = None
         if gate is not None:
-            passed = pass_gate(lineage, card, snapshot, gate, noise, fields, drawing.charge())
+            passed = pass_gate(lineage, snapshot, gate, noise, fields, drawing.charge())
         if recipe:
             fields |= {RECIPE: recipe}
         if passed is not None:
@@ -138,13 +138,7 @@ def check_snapshot(snapshot: Snapshot | None, card: AnyCard, edition: int) -> Sn
 
 
 def pass_gate(
-    lineage: OpenLineage,
-    card: AnyCard,
-    snapshot: Snapshot,
-    gate: Gate,
-    noise: NoiseSource,
-    fields: Body,
-    following: Charge,
+    lineage: OpenLineage, snapshot: Snapshot, gate: Gate, noise: NoiseSource, fields: Body, following: Charge
 ) -> Passed | None:
     """Draw a gate, or replay it, and check that a log fits its card.
 
@@ -153,7 +147,7 @@ def pass_gate(
     Raises GateError if the log does not fit.
     Raises BudgetError if the cap does not allow both.
     """
-    ledger = lineage.ledger
+    ledger, card = lineage.ledger, gate.card
     if not gate.exact and ledger.committed(card.name, key_of(card, snapshot.number, gate)) is None:
         rho, joining = total_charge([gate.charge(), following])
         refuse_beyond(ledger.left(card.name, joining), card.name, rho)
@@ -172,9 +166,8 @@ def _draw(
     fields: Body,
 ) -> Curated:
     """Charge and draw, once: what is committed is replayed."""
-    key = key_of(card, snapshot.number, drawing)
+    key, split_resources = key_of(card, snapshot.number, drawing), keyed_by(lineage, resources)
     if drawing.exact:
-        split_resources = keyed_by(lineage, resources)
         read = _rows_for(lineage, drawing, snapshot, split_resources)
         return _write_exact(lineage, key, drawing.draw(read, split_resources, lambda _, draw: draw(noise)), snapshot)
     if (commit := lineage.ledger.committed(card.name, key)) is not None:
@@ -184,7 +177,6 @@ def _draw(
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
     look = look_number(lineage.ledger.entries(), card.name, key, charged)
     fields = {"snapshot": snapshot.number, **fields, **charged, **look}
-    split_resources = keyed_by(lineage, resources)
     with transaction(lineage, key, rho, fields, drawing.stages, noise) as attempt:
         release = drawing.draw(_rows_for(lineage, drawing, snapshot, split_resources), split_resources, attempt.stage)
         return attempt.commit(replace(release, look=look.get("look")), snapshot.data_digest)

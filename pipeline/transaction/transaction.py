@@ -43,7 +43,7 @@ from pipeline.files import make_folder, remove_tree, sync_all, whole_file, whole
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.attempts import Holder, Passed
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head, canonical, lacking
-from pipeline.ledger.ledger import Ledger, Price
+from pipeline.ledger.ledger import Ledger, Price, was_overtaken
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, release_files, sha256_file
@@ -217,13 +217,7 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
         intent, commit = by_attempt[drawn.run_key[:24], drawn.attempt], commit_of(entries, lineage, drawn.run_key)
         if (commit is not None and commit.body["intent"] == intent.seq) or ledger.alive(intent, place):
             continue
-        counter = intent.body.get("counter")
-        beaten = False
-        if counter is not None:
-            from pipeline.ledger.steps import overtaken
-
-            beaten = overtaken(entries, lineage, counter) is not None
-        if commit is None and not beaten:
+        if commit is None and not was_overtaken(entries, intent):
             committed.append(ledger.commit(intent, commit_facts(_described(folder, intent), folder)))
             remember_head(store / lineage, committed[-1])
         else:

@@ -120,6 +120,8 @@ PALETTE = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44")
 GREY = "#999999"
 DASHES = ([1, 0], [7, 4], [2, 3], [10, 3, 2, 3], [14, 4], [5, 2, 2, 2, 2, 2])
 _WIDE, _HIGH, _LEGEND, _MARGIN = 310, 270, 240, 74
+# on a logarithmic axis nothing below this share of a panel's largest value is given room
+_REACH = 1e-4
 _NOTE = "Lines: mean over runs of the regret summed up to an episode, exactly. Bands: one standard deviation."
 
 
@@ -155,26 +157,21 @@ def draw_curves(
     x_title: str = "episodes",
     y_title: str = "regret so far",
     note: str = _NOTE,
-    reach: float = 1e-4,
-    x_format: str = "~s",
-    ends: bool = False,
 ) -> Figure:
     """Draw panels of curves; a name has one colour and one dash in all of them.
 
     ``log_y``: whether the y axis is logarithmic; the x axis always is.
-    ``reach``: on a logarithmic axis nothing below this share of a panel's largest value is given room.
-    ``x_format``: how marks of the x axis are written (d3-format).
     """
     styles = _styles(panels)
     # a panel in which nothing is lost has no logarithms
     log_y = log_y and all(max(max(line.mean) for line in lines.values()) > 0 for lines in panels.values())
-    points = list(_points(panels, styles, reach if log_y else 0.0))
+    points = list(_points(panels, styles, _REACH if log_y else 0.0))
     first, last = min(p["K"] for p in points), max(p["K"] for p in points)
     top = 1.05 * max(p["mean"] for p in points)
     floor = min(p["mean"] for p in points) if log_y else 0.0
     columns, names = min(2, len(panels)), list(styles)
     drawn = {
-        "across": {"title": x_title, "domain": [first, last], "ticks": _decades(first, last), "format": x_format},
+        "across": {"title": x_title, "domain": [first, last], "ticks": _decades(first, last), "format": "~s"},
         "up": {
             "title": y_title,
             "scale": "log" if log_y else "linear",
@@ -195,7 +192,7 @@ def draw_curves(
     }
     room = min(_LEGEND, 50 + 7 * max(map(len, names)))
     frame = _MARGIN + columns * (_WIDE + 20) + room + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
-    text = _words(panels, title, y_title, ends)
+    text = _words(panels, title, y_title)
     return Figure(partial(draw_chart, "curves", drawn, key, title, text, _MARGIN, frame), text, note)
 
 
@@ -233,18 +230,10 @@ def _decades(low: float, high: float) -> list[float]:
     return [10.0**e for e in range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)]
 
 
-def _words(panels: Mapping[str, Mapping[str, Line]], title: str, what: str, ends: bool) -> str:
-    """The figure for those who cannot see it: every line by its end, or by both."""
-    sentences = [f"{title}: mean {what} at {'the first and the last K' if ends else 'the end'}."]
+def _words(panels: Mapping[str, Mapping[str, Line]], title: str, what: str) -> str:
+    """The figure for those who cannot see it: every line by its end."""
+    sentences = [f"{title}: mean {what} at the end."]
     for panel, lines in panels.items():
-        ends_of_lines = ", ".join(f"{name} {_both(line) if ends else _last(line)}" for name, line in lines.items())
-        sentences.append(f"{panel}: {ends_of_lines}.")
+        ends = (f"{name} {number(x.mean[-1], 3)} at {number(x.marks[-1])}" for name, x in lines.items())
+        sentences.append(f"{panel}: {', '.join(ends)}.")
     return " ".join(sentences)
-
-
-def _last(line: Line) -> str:
-    return f"{number(line.mean[-1], 3)} at {number(line.marks[-1])}"
-
-
-def _both(line: Line) -> str:
-    return f"{number(line.mean[0], 3)} and {number(line.mean[-1], 3)}"

@@ -21,8 +21,8 @@ from pipeline.declaration.numbers import clean, number
 from pipeline.facts.evaluation import Evaluated, people_needed, share_that_judges
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, Gains, PolicyView, Truth, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
-from pipeline.facts.report import Report
-from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, decide, ends_near, no_test, round_up
+from pipeline.facts.report import Report, verdict_of
+from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, ends_near, no_test, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.figures.charts import DASHES, PALETTE, draw_chart
 from reports.page import (
@@ -83,11 +83,6 @@ class Panel:
     zero: str = ""
     possible: tuple[float, float] | None = None
 
-    @property
-    def height(self) -> int:
-        """In pixels."""
-        return _ROW * len(self.marks) + _AXIS
-
 
 def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") -> Figure:
     """Panels below each other.
@@ -99,7 +94,7 @@ def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") 
 
 
 def _svg(panels: Sequence[Panel], key: str, title: str, text: str) -> str:
-    tops = [0, *accumulate(panel.height + _GAP for panel in panels)]
+    tops = [0, *accumulate(_ROW * len(panel.marks) + _AXIS + _GAP for panel in panels)]
     axes = [_axis(panel, top) for panel, top in zip(panels, tops, strict=False)]
     labels = {"key": key, "title": escape(title), "text": escape(text)}
     return templates().get_template("range.svg.j2").render(labels, axes=axes, height=tops[-1] - _GAP)
@@ -198,11 +193,6 @@ def _name(view: Gains, control: int, coordinate: int) -> str:
 
 _NEW, _PRACTICE, _MODEL = "new policy", "current practice", "model"
 OPERATOR = "The operator's own check of the raw log is not part of this page."
-
-
-def verdict_of(report: Report) -> Verdict:
-    """The verdict of a run; decided now for a report of a version without verdicts."""
-    return report.verdict or decide(report.evaluation, report.dataset, report.guarantee.rho, None)
 
 
 def sentence(verdict: Verdict, *, binned: bool = False) -> str:
@@ -369,10 +359,10 @@ def _marks(report: Report) -> list[Mark]:
         usual, own = truth.v_behavior, truth.v_policy
     rows: list[Mark] = []
     if evaluation is not None:
-        p = evaluation.practice
+        p, judged = evaluation.practice, evaluation.value
         rows = [
-            _mark(_PRACTICE, p.estimate, p.lower, p.upper, truth=usual),
-            _mark(_NEW, evaluation.value.estimate, evaluation.value.lower, evaluation.value.upper, own=True, truth=own),
+            _mark(_PRACTICE, (p.estimate, p.lower, p.upper), usual),
+            _mark(_NEW, (judged.estimate, judged.lower, judged.upper), own, own=True),
         ]
     else:
         rows = [_modelled("practice", report.model_baselines.get("practice"), usual), _new(v, own)]
@@ -388,24 +378,18 @@ def _new(v: ValueFacts, truth: float | None) -> Mark:
     if lower is None and v.estimate is None:
         return Mark(_NEW, "no value is claimed", own=True, truth=truth)
     name = f"{_NEW} ({_MODEL})" if v.status in NO_GUARANTEE else _NEW
-    return _mark(name, v.estimate, lower, v.upper, own=True, truth=truth)
+    return _mark(name, (v.estimate, lower, v.upper), truth, own=True)
 
 
 def _modelled(name: str, b: Baseline | None, truth: float | None) -> Mark:
     if b is None or b.trivial:
         return Mark(name, "unknown" if truth is None else f"truly {number(truth, 3)}", truth=truth)
-    return _mark(f"{name} ({_MODEL})", b.estimate, b.lower, b.upper, truth=truth)
+    return _mark(f"{name} ({_MODEL})", (b.estimate, b.lower, b.upper), truth)
 
 
-def _mark(
-    name: str,
-    estimate: float | None,
-    lower: float | None,
-    upper: float | None,
-    *,
-    own: bool = False,
-    truth: float | None = None,
-) -> Mark:
+def _mark(name: str, known: tuple[float | None, ...], truth: float | None, *, own: bool = False) -> Mark:
+    """``known``: the estimate and both ends of its interval; None where there is none."""
+    estimate, lower, upper = known
     if lower is None or upper is None:
         words = number(estimate, 3) if lower is None else interval(lower, None)
     else:
@@ -700,13 +684,8 @@ def _asked(verdict: Verdict) -> list[str]:
     return asked
 
 
-def next_card(report: Report, verdict: Verdict) -> AnswerCard:
-    """The next step, in three lines at most, and lines on paper for the decision."""
-    answer, *rows = _next(report, verdict)
-    return AnswerCard("What next", answer, tuple(rows), lines=_SIGNED)
-
-
 def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
+    """The next step, and three lines on it at most."""
     run, data, needed = clean(report.run), report.dataset, verdict.needed
     # the ledger of real people is their card's
     of_card = " --card CARD" if data.kind == "real" else ""
@@ -775,6 +754,7 @@ _SIGNED = ("Adopt / keep practice / more data first", "Name", "Date", "Signature
 def opening(report: Report, view: PolicyView) -> Opening:
     """The answer, its picture, for whom it changes, how sure it is, what it costs, what to do, and the promise."""
     verdict, promise = verdict_of(report), report.guarantee
+    following, *rows = _next(report, verdict)
     kind = "linear controller" if isinstance(report.dataset, DeclaredPlant) else "decision policy"
     return Opening(
         title=f"A {kind} for {clean(report.dataset.name)}",
@@ -789,7 +769,8 @@ def opening(report: Report, view: PolicyView) -> Opening:
             whom_card(report, view, verdict),
             sure_card(report, verdict),
             cost_card(report),
-            next_card(report, verdict),
+            # with lines on paper for the decision
+            AnswerCard("What next", following, tuple(rows), lines=_SIGNED),
         ),
         guarantee=clean(promise.sentence),
         # for simulated people the guarantee's sentence already says that there is no promise

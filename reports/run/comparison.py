@@ -20,10 +20,10 @@ from pipeline.declaration.toml import table_in
 from pipeline.facts import answers
 from pipeline.facts.learnt import Gains, ValueFacts
 from pipeline.facts.promise import DeclaredTables
-from pipeline.facts.report import Report
+from pipeline.facts.report import Report, verdict_of
 from pipeline.mdp.policy import Policy
 from reports.page import interval, loss, percent, templates
-from reports.run.answer import sentence, verdict_of
+from reports.run.answer import sentence
 
 # declarations that must agree before two policies, or two controllers, can be compared
 _SAME_TABLES = ("horizon", "live_states", "actions")

@@ -156,20 +156,16 @@ def _words(practice: Practice) -> str:
 
 
 def _meaning(report: Report) -> str:
-    sure = (
-        "Both intervals are those of the released model, not guarantees."
-        if report.value.status in NO_GUARANTEE
-        else "Both rest on the assumptions of the interval, state by state."
-    )
-    hidden = (
-        " The declared states hide part of what was logged, and practice may see it: a gain can come from that alone."
-        if report.dataset.markov == "aggregated"
-        else ""
-    )
+    sure = "Both rest on the assumptions of the interval, state by state."
+    if report.value.status in NO_GUARANTEE:
+        sure = "Both intervals are those of the released model, not guarantees."
+    if report.dataset.markov == "aggregated":
+        sure += " The declared states hide part of what was logged, and practice may see it: a gain can come from that "
+        sure += "alone."
     return (
         "Gain: how much more the released model expects from following the policy than from one more step of "
         "practice. On its own: whether the interval of the first lies above that of the second; else the gain may be "
-        f"noise. {sure}{hidden}"
+        f"noise. {sure}"
     )
 
 
@@ -177,13 +173,15 @@ def _cells(run: Steps) -> tuple[slice, int]:
     return slice(run.first, run.last + 1), run.state
 
 
+def _counted(table: Floats, run: Steps) -> Floats:
+    """The rows ``(steps, A)`` of a table of counts or of practice; one for all steps has nothing to slice."""
+    return table[:, run.state] if len(table) == 1 else table[_cells(run)]
+
+
 def _table_row(
     view: Decisions, against: BesidePractice, run: Steps, states: Sequence[str], actions: Sequence[str]
 ) -> tuple[str, ...]:
-    where = _cells(run)
-    # one table for all steps has nothing to slice
-    tables = slice(None) if len(view.practice) == 1 else where[0]
-    usual, counts = view.practice[tables, run.state], view.evidence[tables, run.state, run.action]
+    where, usual, counts = _cells(run), _counted(view.practice, run), _counted(view.evidence, run)[:, run.action]
     mean = np.nanmean(usual, axis=0)
     most = int(mean.argmax())
     separate, known_steps = int(against.apart[where].sum()), int((~np.isnan(against.gain[where])).sum())
@@ -507,12 +505,8 @@ def _shares(low: float, high: float) -> str:
 def _row(
     view: Decisions, run: Steps, states: Sequence[str], actions: Sequence[str], counted: Callable[[float, float], str]
 ) -> tuple[str, ...]:
-    cells = slice(run.first, run.last + 1)
-    # One table for all steps (H = 1) has nothing to slice.
-    tables = slice(None) if len(view.evidence) == 1 else cells
-    counts = view.evidence[tables, run.state, run.action]
-    share = view.share[cells, run.state]
-    usual = view.practice[slice(None) if len(view.practice) == 1 else cells, run.state, run.action]
+    share = view.share[_cells(run)]
+    usual, counts = (_counted(table, run)[:, run.action] for table in (view.practice, view.evidence))
     return (
         states[run.state],
         steps(run.first, run.last),

@@ -23,19 +23,7 @@ from pipeline.facts.evaluation import Simulation
 from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
 from pipeline.facts.report import Report
 from pipeline.privacy.release import PLAYED
-from reports.page import (
-    Chapter,
-    Opening,
-    Section,
-    Table,
-    between,
-    listing,
-    loss,
-    percent,
-    steps,
-    table,
-    templates,
-)
+from reports.page import Chapter, Opening, Section, Table, between, listing, loss, percent, steps, table, templates
 from reports.run import policy_sections
 from reports.run import value_sections as values
 from reports.run.answer import gains_figure, opening
@@ -225,32 +213,20 @@ _MOST_LABELS = 60
 
 def constants_section(report: Report, constants: learnt.TabularConstants) -> Section:
     """Every constant with its source."""
-    tables = tuple(
-        constants_table(part, f"{caption}: preset “{clean(part.preset)}”")
-        for part, caption in (
-            (constants.policy, "Constants that chose the policy"),
-            (constants.bounds, "Constants behind the interval"),
-        )
-        if part is not None
-    )
+    tables = [_constants_table(constants.policy, "Constants that chose the policy")]
+    tables += [] if constants.bounds is None else [_constants_table(constants.bounds, "Constants behind the interval")]
     measure = "Evidence" if report.features else "Released count"
     # the programme's slack E/2 is the paper's (3); an exact sum is ours
     programme = "paper" if constants.slack == "paper" else "ours"
-    rows = [
-        (name, number(x), whose)
-        for x, name, whose in (
-            (constants.penalty, "Penalty", "paper"),
-            (constants.failure_probability, "Failure probability", "ours"),
-            (constants.slack, "Slack of the consistency step", programme),
-            (
-                None if policy_sections.least_usual(report) else constants.threshold,
-                f"{measure} above which an action counts as seen",
-                "ours",
-            ),
-            (constants.seed_of_ties, "Seed that breaks ties", "ours"),
-        )
-        if x is not None
-    ]
+    threshold = None if policy_sections.least_usual(report) else constants.threshold
+    listed = (
+        ("Penalty", constants.penalty, "paper"),
+        ("Failure probability", constants.failure_probability, "ours"),
+        ("Slack of the consistency step", constants.slack, programme),
+        (f"{measure} above which an action counts as seen", threshold, "ours"),
+        ("Seed that breaks ties", constants.seed_of_ties, "ours"),
+    )
+    rows = [(name, number(x), whose) for name, x, whose in listed if x is not None]
     words = ("Only the preset “paper” carries the theorem of the paper.",)
     if constants.part_of_the_release:
         words += (
@@ -260,8 +236,9 @@ def constants_section(report: Report, constants: learnt.TabularConstants) -> Sec
     return Section("constants", "Constants", words, tables=(*tables, settings))
 
 
-def constants_table(part: learnt.Preset, caption: str) -> Table:
+def _constants_table(part: learnt.Preset, name: str) -> Table:
     """Constants with their sources (paper or ours) and remarks."""
+    caption = f"{name}: preset “{clean(part.preset)}”"
     rows = [(clean(name), number(value), *_whose(part.source.get(name, "–"))) for name, value in part.values.items()]
     return table("Constant | Value | Whose | Remark", rows, caption, "Value")
 
@@ -398,10 +375,10 @@ def _controls(view: learnt.Gains, words: tuple[str, ...] = (_SUM,), *more: Table
 
 
 def _gains_table(view: learnt.Gains) -> Table:
-    head = "Control | Steps | " + " | ".join(clean(name).replace("|", "/") for name in view.observation)
-    rows = [row for control in range(len(view.action)) for row in _rows(view, control)]
-    listed = table(head, rows, "Gains; neighbouring steps that agree to three digits share a row", grouped=True)
-    return Table(listed.head, listed.rows, listed.caption, frozenset(range(2, len(listed.head))), listed.grouped)
+    head = ("Control", "Steps", *(clean(name).replace("|", "/") for name in view.observation))
+    rows = tuple(row for control in range(len(view.action)) for row in _rows(view, control))
+    caption = "Gains; neighbouring steps that agree to three digits share a row"
+    return Table(head, rows, caption, frozenset(range(2, len(head))), grouped=True)
 
 
 def _rows(view: learnt.Gains, control: int) -> list[tuple[str, ...]]:
@@ -453,8 +430,8 @@ def evidence_section(c: learnt.PlantConstants, model: learnt.PlantModel | None) 
     directions = table("Direction | Sum of squares | Share | Trusted", rows, words_of, "Sum of squares | Share")
     estimated = [("A", _matrix(model.A)), ("B", _matrix(model.B))] if model is not None else []
     plant = table("Model | ", estimated, "The estimated plant")
-    listed = constants_table(c.policy, f"Constants: preset “{clean(c.policy.preset)}”")
-    return Section("evidence", "How well the plant was explored", words, tables=(directions, plant, listed))
+    tables = directions, plant, _constants_table(c.policy, "Constants")
+    return Section("evidence", "How well the plant was explored", words, tables=tables)
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -534,11 +511,7 @@ def page(report: Report, policy: learnt.PolicyView) -> tuple[Opening, list[Chapt
             return played_page(report, report.simulation, data, constants, view)
         case _:
             raise ValueError(f"{report.run}: the policy is of another kind than the report")
-    approve = (
-        promise_section(report.guarantee),
-        ledger_section(report),
-        *limits_sections(report),
-    )
+    approve = promise_section(report.guarantee), ledger_section(report), *limits_sections(report)
     glossary = glossary_section(*terms)
     return opening(report, policy), [
         _part("To decide", *decide),
@@ -558,18 +531,19 @@ def played_page(
     view: learnt.PolicyView,
 ) -> tuple[Opening, list[Chapter]]:
     """First screen and chapters of a run that was played in a known world."""
-    policy_parts = (
-        (policy_sections.policy_section(report, None, view), policy_sections.shares_section(view))
-        if isinstance(view, learnt.Decisions)
-        else (_controls(view),)
-    )
+    listed: Section | None = None
+    if isinstance(view, learnt.Decisions):
+        policy_parts = policy_sections.policy_section(report, None, view), policy_sections.shares_section(view)
+        listed = policy_sections.policy_table_section(report, view)
+    else:
+        policy_parts = (_controls(view),)
     decide = values.lost_section(sim), values.regret_section(sim), *policy_parts
     approve = promise_section(report.guarantee), *limits_sections(report)
     check = (
         verify_section(report),
         mechanisms_section(report),
         values.communication_section(sim),
-        policy_sections.policy_table_section(report, view) if isinstance(view, learnt.Decisions) else None,
+        listed,
         values.place_section(data, sim),
         values.agents_section(sim, constants),
     )

@@ -14,23 +14,11 @@ from pipeline.evaluation.confounding import REACH
 from pipeline.facts.evaluation import Evaluated, Interval, Simulation, Spread
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, PlayedConstants, Status, ValueFacts
 from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
-from pipeline.facts.report import Report
+from pipeline.facts.report import Report, verdict_of
 from pipeline.facts.verdict import MISFIT, PLACEBO, Verdict, fixed_width, round_up, stricter, widened
 from reports.figures.charts import Line, draw_curves
-from reports.page import (
-    AnswerCard,
-    Opening,
-    Section,
-    Table,
-    about,
-    interval,
-    listing,
-    loss,
-    one_number,
-    percent,
-    table,
-)
-from reports.run.answer import known_truth, score, verdict_of
+from reports.page import AnswerCard, Opening, Section, Table, about, interval, listing, loss, one_number, percent, table
+from reports.run.answer import known_truth, score
 
 _MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
 _CERTIFIES: dict[Status, str] = {
@@ -85,12 +73,8 @@ def _baselines(policy: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Ta
     rows = [(_OWN, _about(policy), interval(policy.lower, policy.upper), "")]
     for name, b in beside.items():
         rows.append((clean(name), _about(b), interval(b.lower, b.upper), _apart(policy, b)))
-    return table(
-        "Policy | Estimate | Interval | This policy's interval",
-        rows,
-        "By the released model alone",
-        "Estimate | Interval",
-    )
+    head = "Policy | Estimate | Interval | This policy's interval"
+    return table(head, rows, "By the released model alone", "Estimate | Interval")
 
 
 def _about(value: ValueFacts | Baseline) -> str:
@@ -201,11 +185,9 @@ def evaluation_section(report: Report) -> Section | None:
     if (e := report.evaluation) is None:
         return None
     looks = "the first evaluation" if e.look == 1 else f"evaluation number {number(e.look)}"
-    part = (
-        "By how often its actions are taken, not by their outcomes, they decided which of its changes stay."
-        if e.confirmed
-        else "They had no part in choosing the policy."
-    )
+    part = "They had no part in choosing the policy."
+    if e.confirmed:
+        part = "By how often its actions are taken, not by their outcomes, they decided which of its changes stay."
     words = (
         f"{percent(e.share)} of the people were held out, about "
         f"{number(round_up(e.people, 'nearest'))} by a noisy count. {part} Current practice is the mean of "
@@ -221,11 +203,8 @@ def evaluation_section(report: Report) -> Section | None:
         + ("" if e.misfit is None else ", and that values are linear in the declared features")
         + f".{_hidden(verdict_of(report))}",
     )
-    rows = [
-        ("New policy", *_both(e.value)),
-        ("Current practice", *_both(e.practice)),
-        ("Difference", *_both(e.improvement)),
-    ]
+    scores = {"New policy": e.value, "Current practice": e.practice, "Difference": e.improvement}
+    rows = [(name, *_both(x)) for name, x in scores.items()]
     if (other := e.against) is not None:
         rows.append((f"Difference to {clean(other.run)}, modelled", *_both(other.improvement)))
     uniform = report.model_baselines.get("uniform")
@@ -288,11 +267,8 @@ def checks_section(report: Report, view: Decisions) -> Section | None:
 
 
 def _placebo(name: str, z: float | None, meaning: str) -> tuple[str, ...]:
-    return (
-        (name, "not released", "free", meaning)
-        if z is None
-        else (name, f"z = {number(z, 2)}", "in the same release", meaning)
-    )
+    shown = ("not released", "free") if z is None else (f"z = {number(z, 2)}", "in the same release")
+    return name, *shown, meaning
 
 
 def _meaning(name: str) -> str:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.audits.attack import AttackResult
 from pipeline.declaration.numbers import number
@@ -17,7 +17,7 @@ from pipeline.online.study import Judged, Study, bar_of, first_meeting, label_of
 from pipeline.online.trial import TrialRow
 from pipeline.privacy.budget import largest_delta
 from reports.figures.charts import PALETTE, Line, draw_chart, draw_curves, standalone
-from reports.page import Chapter, Figure, Section, Table, table, templates
+from reports.page import Chapter, Figure, Section, between, table, templates
 
 BANNER = "simulation, not private: the noise is seeded and the people are invented."
 
@@ -59,19 +59,11 @@ def study_page(study: Study, rows: Rows, claims: Sequence[Judged]) -> StudyPage:
     if bar is not None:
         least = min((r["episodes"] for r in rows if r["variant"] != "control"), default=0)
         first.append(_needed(needed_table(rows, bar), bar, least))
-    return StudyPage(
-        "study",
-        study.study.name,
-        study.study.title or study.study.name,
-        answer,
-        [
-            Chapter("What holds", tuple(first)),
-            Chapter(
-                "The numbers", (_totals(rows), _privacy(rows), communication(rows), _ties(rows), _setting(study, rows))
-            ),
-        ],
-        f"{study.study.name}: measured on seeds that tuned nothing, exactly, by planning in the known world.",
-    )
+    numbers = _totals(rows), _privacy(rows), communication(rows), _ties(rows), _setting(study, rows)
+    parts = [Chapter("What holds", tuple(first)), Chapter("The numbers", numbers)]
+    name, title = study.study.name, study.study.title or study.study.name
+    foot = f"{name}: measured on seeds that tuned nothing, exactly, by planning in the known world."
+    return StudyPage("study", name, title, answer, parts, foot)
 
 
 def overview(results: Sequence[tuple[Study, Sequence[Judged]]]) -> StudyPage:
@@ -102,11 +94,9 @@ def draw_study(study: Study, rows: Rows) -> Figure:
         title = key if isinstance(key, str) else f"{letter}{number(key)}"
         panels[title] = {n: _line(drawn.x, sorted(r, key=lambda r: r["episodes"]), ends) for n, r in lines.items()}
     what = "v* − v of the policy handed over" if lost else "regret"
-    spread = (
-        "nine runs in ten lie above the lower edge, nine in ten below the upper"
-        if lost and rows[0]["totals"]
-        else "one standard deviation"
-    )
+    spread = "one standard deviation"
+    if lost and rows[0]["totals"]:
+        spread = "nine runs in ten lie above the lower edge, nine in ten below the upper"
     note = f"Lines: mean over runs of {what}, exactly. Bands: {spread}. Grey: controls that learn nothing."
     # readers who hear the page need more than a bare name
     title = study.study.title or f"{study.study.name}: {what} by episodes"
@@ -218,23 +208,24 @@ def cells(head: str, rows: Rows) -> list[tuple[str, ...]]:
     return [tuple(_CELLS[name.removeprefix("Asked ")](row) for name in head.split(" | ")) for row in rows]
 
 
-def _listed(head: str, rows: Rows, keys: int | None = None) -> Table:
-    """A row each; or one for all that agree in the first ``keys`` columns."""
+def _listed(key: str, title: str, words: str, head: str, rows: Rows, keys: int | None = None) -> Section:
+    """A section with a row each; or one for all that agree in the first ``keys`` columns."""
     lines = cells(head, rows)
     if keys is not None:
         lines = list({row[:keys]: row for row in lines}.values())
-    return table(head, lines, "", " | ".join(n for n in head.split(" | ") if n not in _WORDS), grouped=True)
+    numeric = " | ".join(n for n in head.split(" | ") if n not in _WORDS)
+    return Section(key, title, (words,), tables=(table(head, lines, "", numeric, grouped=True),))
 
 
 def _totals(rows: Rows) -> Section:
     words = (
         "v* less the value of the policy handed over, or regret summed over all episodes, exactly, by planning in the "
         "known world. At the end: regret of one episode between the last two marks. Growth: regret after K over that "
-        "after K / 10; 10 is linear.",
+        "after K / 10; 10 is linear."
     )
     head = "World | Episodes | Agent | Variant | Scales | ρ | ε | δ"
     head += " | Mean | Median | Std | Least | Most | At the end | Growth"
-    return Section("totals", "Every row", words, tables=(_listed(head, rows),))
+    return _listed("totals", "Every row", words, head, rows)
 
 
 def _privacy(rows: Rows) -> Section:
@@ -242,11 +233,11 @@ def _privacy(rows: Rows) -> Section:
     words = (
         "Replace-one loss of the noise drawn, recomputed from its scales and the sums' own sensitivities, by the "
         "conversion valid for every ρ. At δ = 0.1 a mechanism may publish one record in ten outright: an ε there "
-        "protects nobody.",
+        "protects nobody."
     )
+    head = "World | Agent | Variant | Scales | Asked ρ | Asked ε | δ | True ρ | True ε"
     drawn = [r for r in rows if r["true_rho"] is not None]
-    listed = _listed("World | Agent | Variant | Scales | Asked ρ | Asked ε | δ | True ρ | True ε", drawn, 6)
-    return Section("privacy", "What the noise is worth", words, tables=(listed,))
+    return _listed("privacy", "What the noise is worth", words, head, drawn, 6)
 
 
 def communication(rows: Sequence[TrialRow]) -> Section:
@@ -260,15 +251,10 @@ def communication(rows: Sequence[TrialRow]) -> Section:
     for r in rows:
         if r["messages"] is not None:
             sent.setdefault((r["trust"], r["agent"], r["variant"]), []).append(r)
-    lines = [(*key, _range(group, "messages"), _range(group, "bits")) for key, group in sent.items()]
+    sizes = {key: ([r["messages"] for r in group], [r["bits"] for r in group]) for key, group in sent.items()}
+    lines = [(*key, *(between(counts, "{:,}".format) for counts in each)) for key, each in sizes.items()]
     listed = table("Trust | Agent | Variant | Messages | Bits", lines, numeric="Messages | Bits")
     return Section("communication", "What one user sends", words, tables=(listed,))
-
-
-def _range(rows: Sequence[TrialRow], key: Literal["messages", "bits"]) -> str:
-    counts = [n for r in rows if (n := r[key]) is not None]
-    low, high = f"{min(counts):,}", f"{max(counts):,}"
-    return low if low == high else f"{low} to {high}"
 
 
 def _ties(rows: Rows) -> Section:
@@ -276,11 +262,10 @@ def _ties(rows: Rows) -> Section:
     words = (
         "Share of (step, state) where clipping left several best actions, in the last plan. Such ties go to the "
         "unclipped value, then to chance: broken by the last index they would go right, which alone earns nearly all "
-        "in RiverSwim (see always-right).",
+        "in RiverSwim (see always-right)."
     )
     tied = [r for r in rows if r["tie_share"] is not None]
-    listed = _listed("World | Agent | Variant | Scales | Tied", tied, 4)
-    return Section("ties", "Ties", words, tables=(listed,))
+    return _listed("ties", "Ties", words, "World | Agent | Variant | Scales | Tied", tied, 4)
 
 
 def _setting(study: Study, rows: Rows) -> Section:

@@ -15,7 +15,8 @@ from flows.config.setting import night_of, nightly_counter, setting
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.store import latest
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.continual_step import Appended, ContinualRelease, append_step
+from pipeline.transaction.continual_step import ContinualRelease, append_step
+from pipeline.transaction.transaction import Curated
 from tests.flows.same_key import same_key
 from tests.flows.shop import RECIPE, lay_out, rows
 from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, register_job, run_job
@@ -99,12 +100,12 @@ class Shop:
             self.deliver(log)
         return run_job(self.recipe, self.home, **more)
 
-    def append(self, night: int, log: list[tuple] | None = None, recipe: str | None = None) -> Appended:
+    def append(self, night: int, log: list[tuple] | None = None, recipe: str | None = None) -> Curated:
         """The release of a night alone, without plan and report."""
         self.on(night)
         if log is not None:
             self.deliver(log)
-        return append_step(self.counter(recipe), self.ledger, self.home.store, OsNoise(), night_of(None))
+        return append_step(self.counter(recipe), self.ledger, self.home.store, OsNoise(), night_of(None))[0]
 
     def counter(self, recipe: str | None = None) -> ContinualRelease:
         """The counter of a recipe; None: of the one."""

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.jobs.run import ReleaseRequest
 from pipeline.declaration.lineage import Schedule
 from pipeline.ledger.account import allowances
 from pipeline.privacy.noise import OsNoise
@@ -195,7 +194,7 @@ def test_that_bytes_are_those_of_an_earlier_edition_is_told_in_the_terminal_alon
     # following it is the operator's own act; what runs by itself does not
     assert not reticent(home, *run)[1]["replayed"]
     with pytest.raises(CardError, match="there is no snapshot 7"):
-        run_job(str(shop / "private.toml"), home_at(home), request=ReleaseRequest(7))
+        run_job(str(shop / "private.toml"), home_at(home), edition=7)
 
 
 @pytest.mark.parametrize(

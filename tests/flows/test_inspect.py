@@ -10,6 +10,7 @@ import pytest
 
 from flows.terminal.inspection_page import inspection_page as page
 from flows.terminal.screen import plain
+from pipeline.ledger.chain import entries_of
 from pipeline.privacy.noise import SeededNoise
 from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out
@@ -36,7 +37,7 @@ def test_a_look_is_entered_at_no_cost_and_shown(tmp_path, shop, home):
     facts = inspect_job(str(shop), home)
     assert set(facts) == KEYS
     book = ledger_of(home)
-    (entry,) = book.inspections("shop")
+    (entry,) = entries_of(book.entries(), "shop", "INSPECT")
     assert entry.seq == facts["ledger_entry"] and book.account("shop").spent == 0
     counted = {str(facts[k]) for k in ("rows", "users", "episodes")}
     assert not counted & set(re.findall(r"\d+", json.dumps(dict(entry.body))))
@@ -49,7 +50,7 @@ def test_the_entry_is_there_before_a_row_is_read(shop, home):
         part.write_bytes(b"unreadable")
     with pytest.raises(Exception, match=r"(?i)parquet"):
         inspect_job(str(shop), home)
-    assert len(ledger_of(home).inspections("shop")) == 1
+    assert len(entries_of(ledger_of(home).entries(), "shop", "INSPECT")) == 1
 
 
 def test_a_ledger_cut_after_a_look_is_noticed(shop, home):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.verify import schema
+from pipeline.facts.report import shipped_schema
+from pipeline.ledger.verify import SCHEMA_FILE
 from pipeline.privacy.losses import safe_epsilon
 from reticent import CardError, Store
 from tests.flows.shop import lay_out
@@ -149,7 +150,7 @@ def test_a_folder_that_is_no_run_says_so(folder, tmp_path):
 def test_the_schema_is_itself_valid_and_in_the_pyramids_order(published):
     from jsonschema import Draft202012Validator
 
-    Draft202012Validator.check_schema(schema())
+    Draft202012Validator.check_schema(shipped_schema(SCHEMA_FILE))
     proof = json.loads((Path(published[0]["private"]) / "certificate.json").read_text())
     order = ["guarantee", "mechanisms", "implementation", "data", "assumptions", "not_covered"]
     assert [k for k in proof if k in order] == order

@@ -14,7 +14,7 @@ def disjoint(book: Ledger, lineage: str, *names: str) -> Entry:
     """Declare a registered lineage that was never charged disjoint from others, and take back whom it claimed."""
     with book._chain.open() as page:
         now = registration(page.entries, lineage)
-        assert now is not None
+        assert now
         if knows_people(page.connection):
             page.connection.execute(sa.text("DELETE FROM people WHERE lineage = :name"), {"name": lineage})
         apart = sorted({*now.get("disjoint_from", ()), *names})

@@ -38,7 +38,8 @@ def test_what_a_sampler_adds_to_delta_is_taken_from_the_conversion():
 def test_a_counter_whose_tables_list_a_slack_is_another_counter():
     """Also where one of its tables, drawn otherwise, lists none."""
     plain, slack = (describe_mechanism(replace(TABLE, delta_slack=s)) for s in (Fraction(0), Fraction(1, 2**130)))
-    keys = {counter_key("shop", "d", ("tree", 8, "2026-01-01"), m) for m in ([plain, plain], [plain, slack])}
+    dates = {"kind": "tree", "nights": 8, "first": "2026-01-01"}
+    keys = {counter_key("shop", "d", {"counter": dates, "mechanisms": m}) for m in ([plain, plain], [plain, slack])}
     assert len(keys) == 2
 
 

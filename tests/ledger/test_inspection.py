@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.certificate import Route, assumptions
+from pipeline.ledger.chain import entries_of
 
 CHANGED = "the card was changed after somebody had looked at the data"
 
@@ -14,6 +15,10 @@ CHANGED = "the card was changed after somebody had looked at the data"
 def book(alone, make_card):
     alone.register(make_card())
     return alone
+
+
+def looks(book, lineage):
+    return entries_of(book.entries(), lineage, "INSPECT")
 
 
 def domain(**changes):
@@ -31,13 +36,11 @@ def test_a_look_costs_nothing_and_holds_nothing_counted(book, make_card):
     assert set(entry.body) == {"snapshot", "domain_hash", "card_hash", "rho"}
     assert (entry.body["snapshot"], entry.body["rho"]) == (3, "0")
     assert book.account("tiny").spent == 0 and book.problem() is None
-    assert book.inspections("tiny") == [entry] and book.inspections("other") == []
+    assert looks(book, "tiny") == [entry] and looks(book, "other") == []
 
 
 def test_nobody_looked_and_nothing_is_said(book, make_card):
-    assert assumptions(make_card(), book.inspections("tiny"), Route("hand")) == assumptions(
-        make_card(), [], Route("hand")
-    )
+    assert assumptions(make_card(), looks(book, "tiny"), Route("hand")) == assumptions(make_card(), [], Route("hand"))
     assert not [s for s in assumptions(make_card(), [], Route("hand")) if "looked" in s]
 
 
@@ -53,9 +56,7 @@ def test_nobody_looked_and_nothing_is_said(book, make_card):
 )
 def test_any_change_of_what_the_card_declares_is_told(book, make_card, change):
     book.record_inspection(make_card(), 1)
-    same, other = (
-        assumptions(card, book.inspections("tiny"), Route("hand")) for card in (make_card(), make_card(**change))
-    )
+    same, other = (assumptions(card, looks(book, "tiny"), Route("hand")) for card in (make_card(), make_card(**change)))
     assert any("looked at the data with `reticent inspect` (entry 2)" in s for s in same)
     assert not any(CHANGED in s for s in same)
     assert any(f"{CHANGED} (entry 2)" in s for s in other)
@@ -65,7 +66,7 @@ def test_a_second_look_at_the_changed_card_does_not_wash_the_change_away(book, m
     changed = make_card(domain=domain(vetoes=[["x", "a"]]))
     book.record_inspection(make_card(), 1)
     book.record_inspection(changed, 1)
-    told = assumptions(changed, book.inspections("tiny"), Route("hand"))
+    told = assumptions(changed, looks(book, "tiny"), Route("hand"))
     assert any("(entries 2, 3)" in s for s in told) and any(f"{CHANGED} (entry 2)" in s for s in told)
 
 

@@ -14,9 +14,10 @@ import pytest
 from flows.jobs.run import standing
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts
 from pipeline.facts.promise import SimulatedLog
+from pipeline.facts.report import verdict_of
 from pipeline.facts.verdict import ends_near, missing, round_up
 from reports.page import percent
-from reports.run.answer import OPERATOR, reason, sentence, shell_line, verdict_of
+from reports.run.answer import OPERATOR, reason, sentence, shell_line
 from reports.run.value_sections import half_width
 from reticent import Card
 from tests.conftest import card_dict

@@ -11,7 +11,7 @@ from pipeline.evaluation.confounding import confounding
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import Verdict, decide
+from pipeline.facts.verdict import Verdict, decide, not_evaluated
 from tests.reports.sample import in_words, sample_facts
 
 _EVALUATION: dict[str, Any] = {
@@ -110,7 +110,7 @@ def decided(
         pays_at_the_end=pays_at_the_end,
         recorded=recorded,
     )
-    return decide(found, data, rho, hidden, **more)
+    return not_evaluated(data, rho, **more) if found is None else decide(found, data, rho, hidden, **more)
 
 
 def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset: Any) -> Report:

@@ -88,7 +88,7 @@ def test_a_night_that_died_is_recovered_or_pays_for_what_it_draws_again(tmp_path
     assert charged(shop) == whole and len(draws) == 1 + drew
     again = shop.append(3)
     assert len(draws) == (2 if survives else 2 + drew)
-    assert again.curated.replayed == survives and bool(again.curated.recovered.committed) == survives
+    assert again.replayed == survives and bool(again.recovered.committed) == survives
     # nodes that end at leaf 2 or 3, or square-root rows 2 and 3, once more
     rows = [row for t in (2, 3) for row in continual(kind, 8).rows(t)]
     part = Fraction(squared_weights(rows), continual(kind, 8).cost)
@@ -130,10 +130,10 @@ def assert_read_off(shop, found, kind, night):
     nightly = shop.counter()
     nights = committed_steps(shop.ledger.entries(), "shop", nightly.key)
     assert digest(np.load(sorted(shop.kept.glob("rows-*"))[-1])) == nights[-1].commit.body["drawn_sha256"]
-    size = sum(m.cells for m in found.curated.release.mechanisms)
+    size = sum(m.cells for m in found.release.mechanisms)
     kept = KeptSteps(shop.kept, counter, nights, size)
     total = np.rint(counter.total(night, kept.rows)).astype(np.int64)
-    released = read_release(found.curated.folder)
+    released = read_release(found.folder)
     published = np.concatenate([released.tables[m.table].reshape(-1) for m in released.mechanisms])
     assert np.array_equal(total, published), "the sum is not read off the released rows"
 
@@ -182,7 +182,7 @@ def test_a_retry_that_the_cap_does_not_allow_is_refused_and_the_release_stands(t
         shop.append(2)
     with pytest.raises(BudgetError, match=r"asked ρ = 0\.5"):
         shop.append(2)
-    assert first.curated.folder.is_dir() and not list(shop.kept.glob("*-00002*"))
+    assert first.folder.is_dir() and not list(shop.kept.glob("*-00002*"))
 
 
 def test_a_night_that_another_store_overtook_is_neither_drawn_nor_committed():

@@ -120,7 +120,7 @@ def step(folder: Path, patch: pytest.MonkeyPatch, _: Opened) -> Caller:
     counter = continual("tree", 8)
     due = squared_weights([row for t in (2, 3) for row in counter.rows(t)])
     found = Caller(
-        shop.home, lambda: shop.ledger, lambda: shop.append(3).curated, whole, whole * Fraction(due, counter.cost), 1
+        shop.home, lambda: shop.ledger, lambda: shop.append(3), whole, whole * Fraction(due, counter.cost), 1
     )
     watch(patch, NoiseBlocks, found.draws)
     return found
