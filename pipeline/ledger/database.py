@@ -66,7 +66,7 @@ def lay_out(connection: sa.Connection, where: str, *, create: bool) -> None:
 
     Raises BudgetError if some tables are gone, or all of them and ``create`` is not set.
     """
-    existing = {t for t in metadata.tables if sa.inspect(connection).has_table(t)}
+    existing = set(metadata.tables).intersection(sa.inspect(connection).get_table_names())
     if existing == set(metadata.tables):
         return
     if existing and existing != {"entries"}:

@@ -934,7 +934,8 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         Key("provenance.from_data", from_data, "take out what an expert has set since"),
     ]
     proposed = Draft(keys, notes, tuple(read.paths))
-    if proposed.agent[0] == "dp-one-step" and len(shares := opened.action_shares()) > 1 and shares[1] < _ADVISED:
+    shares = opened.action_shares()
+    if len(shares) > 1 and shares[1] < _ADVISED and proposed.agent[0] == "dp-one-step":
         notes.append(
             f"all actions but one are rare: {shares[1]:.1%} of the rows at most; dp-one-step advises none that "
             f"practice takes in less than {_ADVISED:.0%} of a state's rows, however good: declare fewer (same_as)"
