@@ -35,8 +35,9 @@ _T = TypeVar("_T")
 
 NUMBERS = pl.List(pl.Float64)
 
-CELLS = 1
-"""Of the reading in which no cell's meaning depends on the types of others; snapshots of before it have 0."""
+CELLS = 2
+"""Of the reading in which no cell's meaning depends on the types of others (1; snapshots of before it have 0), and
+``same_place`` goes by no time that cannot be read."""
 
 _BOOLEANS = {"true": "1.0", "false": "0.0", "True": "1.0", "False": "0.0", "TRUE": "1.0", "FALSE": "0.0"}
 # a smaller probability counts as none: its inverse would overflow, with a warning that depends on one row
