@@ -586,7 +586,8 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
         descending = card.source.same_place.keep == "last"
         tied = tied.with_columns(entered.gather(tied["row"]).alias("entered"))
         tied = tied.sort("entered", "tie", descending=[descending, False], nulls_last=True)
-        superseded = tied.filter(~pl.struct(place).is_first_distinct())
+        # nor does a readable one beside it
+        superseded = tied.filter(~pl.struct(place).is_first_distinct() & ~pl.lit(unread.gather(tied["row"])))
         tied, out = (
             tied.join(superseded, on="row", how="anti"),
             pl.concat([out, superseded.select("row", rule=pl.lit("superseded"))]),
