@@ -35,8 +35,9 @@ _T = TypeVar("_T")
 
 NUMBERS = pl.List(pl.Float64)
 
-CELLS = 1
-"""Of the reading in which no cell's meaning depends on the types of others; snapshots of before it have 0."""
+CELLS = 2
+"""Of the reading in which no cell's meaning depends on the types of others (1; snapshots of before it have 0), and
+``same_place`` goes by no time that cannot be read."""
 
 _BOOLEANS = {"true": "1.0", "false": "0.0", "True": "1.0", "False": "0.0", "TRUE": "1.0", "FALSE": "0.0"}
 # a smaller probability counts as none: its inverse would overflow, with a warning that depends on one row
@@ -585,7 +586,8 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
         descending = card.source.same_place.keep == "last"
         tied = tied.with_columns(entered.gather(tied["row"]).alias("entered"))
         tied = tied.sort("entered", "tie", descending=[descending, False], nulls_last=True)
-        superseded = tied.filter(~pl.struct(place).is_first_distinct())
+        # nor does a readable one beside it
+        superseded = tied.filter(~pl.struct(place).is_first_distinct() & ~pl.lit(unread.gather(tied["row"])))
         tied, out = (
             tied.join(superseded, on="row", how="anti"),
             pl.concat([out, superseded.select("row", rule=pl.lit("superseded"))]),

@@ -33,7 +33,7 @@ Dtype = pl.DataType | type[pl.DataType]
 _PLACE: dict[str, Dtype] = {"user_id": pl.String, "episode_id": pl.Int64, "step": pl.Int32}
 _FLAGS: dict[str, Dtype] = {"terminated": pl.Boolean, "truncated": pl.Boolean, "behavior_prob": pl.Float64}
 _VECTOR = pl.List(pl.Float32)
-# a row with a null next_state counts in no table
+# a row with a null next_state counts in no table, but for a last step where sums differ by step (aggregate.successor)
 CANONICAL: dict[str, Dtype] = (
     _PLACE | {"state": pl.Int32, "action": pl.Int32, "reward": pl.Float64, "next_state": pl.Int32} | _FLAGS
 )

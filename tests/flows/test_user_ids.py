@@ -198,7 +198,9 @@ def people_of(shop: Shop) -> pl.DataFrame:
     return pl.concat([pl.read_parquet(p) for p in parts]).with_columns(pl.col("user_id").cast(pl.String))
 
 
-@pytest.mark.parametrize(("before", "now"), [CHANGES[1], CHANGES[2]])
+@pytest.mark.parametrize(
+    ("before", "now"), [CHANGES[1], CHANGES[2], pytest.param("blanks", "blanks", marks=pytest.mark.slow)]
+)
 def test_an_old_lineage_keeps_its_split(tmp_path, monkeypatch, before, now):
     """Whom the ledger knows from before is hashed under the text of then; new people under the one form."""
     shop, split = Shop(tmp_path, monkeypatch), Split(Fraction(3, 10), bytes(32))

@@ -249,13 +249,15 @@ def test_rows_in_the_order_they_were_logged_are_one_persons_whatever_spelling(tm
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["ids", "cells"])
-def test_an_edition_of_before_is_not_repeated_where_ids_or_cells_were_read_otherwise(tmp_path, form):
+# an edition of now, and of a version before; 0 stands in no manifest
+@pytest.mark.parametrize(("form", "now", "before"), [("ids", 1, 0), ("cells", 2, 0), ("cells", 2, 1)])
+def test_an_edition_of_before_is_not_repeated_where_ids_or_cells_were_read_otherwise(tmp_path, form, now, before):
     made = in_spellings(tmp_path)
     manifest = made.folder / "manifest.json"
     content = json.loads(manifest.read_text())
-    assert content.pop(form) == 1
+    assert content.pop(form) == now
+    content |= {form: before} if before else {}
     content.pop("sha256")
     manifest.write_text(json.dumps(content))
     again = in_spellings(tmp_path)
-    assert getattr(again, form) == 1 and again.number == 2 and again.data_digest == made.data_digest
+    assert getattr(again, form) == now and again.number == 2 and again.data_digest == made.data_digest

@@ -73,13 +73,16 @@ def test_one_of_several_rows_at_a_place_counts_wherever_it_stands(tmp_path, keep
         assert made.quarantined == {"superseded": 1} and set(quarantine(made.folder)["effect"]) == {"drop_step"}
 
 
-def test_a_time_that_cannot_be_read_does_not_tell_which_of_several_rows_counts(tmp_path):
-    rows = ["u,2026-01-02,x,a,1,9:00 AM", "u,2026-01-02,y,a,1,1:30 PM", "v,2026-01-02,x,a,1,9:00 AM"]
-    card = declare(tmp_path, same_place={"keep": "last", "by": "entered"})
+@pytest.mark.parametrize("keep", ["first", "last"])
+@pytest.mark.parametrize("beside", ["9:00 AM", "2026-01-02 09:00"])
+def test_a_time_that_cannot_be_read_does_not_tell_which_of_several_rows_counts(tmp_path, keep, beside):
+    """Neither of another such time, nor of one that can be read."""
+    rows = [f"u,2026-01-02,x,a,1,{beside}", "u,2026-01-02,y,a,1,1:30 PM", "v,2026-01-02,x,a,1,9:00 AM"]
+    card = declare(tmp_path, same_place={"keep": keep, "by": "entered"})
     read(tmp_path, card, log="\n".join(["user,at,state,action,paid,entered", *rows]))
-    # of v there is one row
+    # both rows of u; of v there is one
     made = ingest(card, tmp_path / "home")
-    assert (made.quarantined["unparsable"], made.users) == (1, 1)
+    assert (made.quarantined, made.users) == ({"unparsable": 2}, 1)
 
 
 def test_a_file_with_both_names_of_a_column_is_refused(tmp_path):
