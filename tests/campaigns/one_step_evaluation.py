@@ -72,6 +72,7 @@ def drawn(world, count, policy, most=100_000):
 SIZES, BUDGETS, EPSILON_1 = (20_000, 100_000), (0.3, 1.0, 3.0), 0.0243
 OPEN = ("clinicians", "retention", *(f"chain{k}" for k in range(1, 5)))
 OPEN += ("ward", "ward_greedy", "school", "school_greedy", "depot", "season")
+HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
 FEW = ("office", "office_turning", "clinic", "course", "pair", "pair_turning", "visits")
 # a campaign: how many runs of which cells
 CAMPAIGNS = {
@@ -95,6 +96,8 @@ CAMPAIGNS = {
     "false_1": (150, cells(("clinicians", "ward"), SIZES[1:], (EPSILON_1,), policies=("level",))),
     "inert_1": (150, cells(("inert",), SIZES[1:], (EPSILON_1,))),
     "worse_1": (2, cells(OPEN, SIZES[1:], (EPSILON_1,), policies=POLICIES[1:])),
+    # states hide what practice acts on
+    "hidden": (2, cells(HIDDEN, SIZES)),
     # one step an episode, in worlds of their own
     "contexts": (5, drawn("contexts", CONTEXTS, "learnt")),
     "contexts_level": (2, drawn("contexts", CONTEXTS, "level")),
@@ -104,6 +107,8 @@ CAMPAIGNS = {
     "lasting": (6, drawn("lasting", LASTING, "learnt", 40_000)),
     "lasting_level": (4, drawn("lasting", LASTING, "level", 40_000)),
     "lasting_inert": (4, drawn("lasting_inert", LASTING, "learnt", 40_000)),
+    # shorter and longer than most, and a drift that practice follows
+    "outside": (2, cells(("short", "long", "turning"), SIZES)),
 }
 
 

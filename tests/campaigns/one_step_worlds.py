@@ -7,7 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
+from scipy.cluster.vq import kmeans2
 
 from pipeline.declaration.card import Card
 from pipeline.declaration.declared_features import StateFeatures
@@ -24,15 +26,21 @@ ICU = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis"
 
 @dataclass(frozen=True)
 class Logged:
-    """A card, a process and practice ``(H, S, A)``; over the card's labels."""
+    """A card, a process and practice ``(H, S, A)``; over the card's labels, or over what ``bins`` hide."""
 
     card: Card
     mdp: TabularMDP
     practice: Array
+    bins: NDArray[np.int64] | None = None
 
     def sample(self, people, rng):
-        """Canonical rows of people, whole ones in each frame."""
-        return sample_people(self.card, self.mdp, self.practice, people, rng)
+        """Canonical rows of people, whole ones in each frame; states are told by their bin where there are any."""
+        card = self.card if self.bins is None else clinicians(people).card
+        frames = sample_people(card, self.mdp, self.practice, people, rng)
+        if self.bins is None:
+            return frames
+        told = [pl.Series(self.bins[f[c].to_numpy()]) for f in frames for c in ("state", "next_state")]
+        return [f.with_columns(state=told[2 * i], next_state=told[2 * i + 1]) for i, f in enumerate(frames)]
 
     @cached_property
     def practised(self):
@@ -51,8 +59,11 @@ class Logged:
         """True value of a policy over what is declared, practice where it abstains."""
         H, S, A = self.mdp.shape
         L = len(self.card.domain.live_states)
-        p = np.full((H, S, A), 1 / A)
-        p[:, :L] = np.where(policy.abstains[:, :L, None], self.practice[:, :L], policy.probabilities[:, :L])
+        told = np.arange(S) if self.bins is None else self.bins
+        live, p = told < L, np.full((H, S, A), 1 / A)
+        here = told[live]
+        kept = policy.abstains[:, here, None]
+        p[:, live] = np.where(kept, self.practice[:, live], policy.probabilities[:, here])
         P, r = self.mdp.transitions, self.mdp.rewards
         if P.strides[0] or (p != p[0]).any():
             return policy_value(self.mdp, p)
@@ -152,6 +163,23 @@ def lake(people: int) -> Logged:
     behaviour = world.behaviours("near-optimal-0.4", H)
     # uniform choice visits whatever can be visited, so that its process is the world itself
     return Logged(card, binned_process(card, world, "uniform"), binned_behaviour(card, world, behaviour))
+
+
+def binned(bins: int):
+    """The clinicians' log with its states told by k-means bins only: what clinicians act on is hidden."""
+
+    def world(people: int) -> Logged:
+        whole = clinicians(people)
+        numbers = whole.card.domain.state_features
+        spread = (numbers - numbers.mean(0)) / np.maximum(numbers.std(0), 1e-12)
+        centres, of = kmeans2(spread, bins, minit="++", rng=np.random.default_rng(bins))
+        reward = {"range": [0.0, 1.0], "total": 1.0, "on_entering": {"survived": 1.0}}
+        names = [f"b{i}" for i in range(bins)]
+        ends = ["died", "survived", "end"]
+        card = _card(f"clinicians{bins}", names, ends, map(str, range(25)), 20, reward, people, centres)
+        return Logged(card, whole.mdp, whole.practice, np.append(of, bins + np.arange(3)).astype(np.int64))
+
+    return world
 
 
 @dataclass(frozen=True)
@@ -259,6 +287,7 @@ WORLDS = {
     "clinicians": clinicians,
     "retention": retention,
     "lake": lake,
+    **{f"clinicians{k}": binned(k) for k in (16, 64, 256)},
     **{f"chain{k}": MadeUp(k) for k in range(1, 7)},
     # made after all constants were chosen: no figure of theirs decided anything
     "ward": MadeUp(21, states=200, actions=8, steps=15),
@@ -267,7 +296,10 @@ WORLDS = {
     "school_greedy": MadeUp(22, states=400, actions=5, steps=12, dense=True, warmth=0.02),
     "depot": MadeUp(23, states=1000, steps=20, told=False, far=0.5),
     "season": MadeUp(24, states=300, actions=6, steps=16, drift=1.0),
+    "turning": MadeUp(24, states=300, actions=6, steps=16, drift=1.0, turns=True),
     "inert": MadeUp(25, states=250, actions=6, inert=True),
+    "short": MadeUp(26, states=200, actions=5, steps=5, dense=True, warmth=0.02),
+    "long": MadeUp(27, states=500, steps=40),
     # few states, as most people's first cards have
     "office": MadeUp(28, states=4, actions=3, steps=6, dense=True, told=False),
     "office_turning": MadeUp(28, 4, 3, 6, dense=True, told=False, drift=1.0, turns=True, per_step=True),
