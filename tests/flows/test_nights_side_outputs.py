@@ -195,10 +195,10 @@ def test_a_log_that_is_refused_for_one_person_moves_all_the_others_and_is_caught
 def test_a_night_only_where_somebody_is_new_is_caught(tmp_path, monkeypatch):
     real, told = flows.jobs.nightly.run_recipe, []
 
-    def only_news(recipe, home, work, noise, day, asked, *, scheduled):
+    def only_news(recipe, home, work, noise, day, edition, **asked):
         newest = latest(home.store, "shop")
         news = day if earlier_twin(home.store, newest) is None else FIRST
-        return real(recipe, home, work, noise, news, asked, scheduled=scheduled)
+        return real(recipe, home, work, noise, news, edition, **asked)
 
     monkeypatch.setattr(flows.jobs.nightly, "run_recipe", only_news)
     for i, log in enumerate(NEWS["a cumulative log"]):
