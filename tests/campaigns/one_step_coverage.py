@@ -17,7 +17,7 @@ from pipeline.evaluation.coverage import ONE_STEP, code_of
 from pipeline.facts.evaluation import LEANS
 from pipeline.facts.verdict import PLACEBO, stricter
 from tests.campaigns import rows as committed
-from tests.campaigns.one_step_evaluation import BUDGETS, CAMPAIGNS, CELL, FEW, FIELDS, OPEN, Cell, made, text_of
+from tests.campaigns.one_step_evaluation import CAMPAIGNS, CELL, FEW, FIELDS, OPEN, Cell, made, text_of
 from tests.campaigns.one_step_worlds import WORLDS
 
 CELLS = "one_step_cells"
@@ -99,35 +99,6 @@ def of_campaigns(*names, **only):
     return [r for r in here if all(r[k] == v for k, v in only.items())]
 
 
-def held(_name):
-    """Learnt policies in worlds that hide nothing: a line a world, a size a column, and pooled, a budget a line."""
-    found, lines = of_campaigns("small", "large", "tiny", "few", "few_large"), list[list[object]]()
-    sizes = sorted({r["people"] for r in found})
-    for world, group in itertools.groupby(found, lambda r: r["world"]):
-        of = list(group)
-        one = next(r for r in of if r["rho"] == 1.0 and r["people"] == 20_000)
-        cells = (_together([r for r in of if r["people"] == people]) for people in sizes)
-        lines.append(
-            [world, f"{one['practice']:.4g}, {one['truth']:.4g}", f"{one['bias']:+.4f} ({one['se']:.4f})", *cells]
-        )
-    head = ["log", "practice, policy", "bias of the gain", *(f"{people:,.0f} people" for people in sizes)]
-    return committed.markdown(head, lines) + "\n\n" + _pooled()
-
-
-def _pooled():
-    """Runs of a budget share nothing: how many held, with lower ends."""
-    # wide intervals of small logs hold more often: they are not counted with the others
-    usual = of_campaigns("small", "large")
-    groups = {
-        "all from 20 000 people, 30 states": usual,
-        "these without depot": [r for r in usual if r["world"] in BOX],
-        "few states, from 20 000": of_campaigns("few", "few_large"),
-        "5 000 people": of_campaigns("tiny"),
-    }
-    lines = [[name, *(_ends([r for r in of if r["rho"] == rho]) for rho in BUDGETS)] for name, of in groups.items()]
-    return committed.markdown(["value, gain held of all runs", *(f"ρ = {rho:g}" for rho in BUDGETS)], lines)
-
-
 def small_budgets(_name):
     """Small budgets over all worlds of the stated range, a size a line."""
     lines = list[list[object]]()
@@ -172,12 +143,6 @@ def _by_kind(cells):
     return [{"policy": policy, **told[kind]} for kind, policy in LASTING.items()]
 
 
-def _together(found):
-    """Runs in which the intervals of value and gain held, of how many, and how many say better."""
-    told = (sum(r[k] for r in found) for k in ("value_held", "gain_held", "runs", "above"))
-    return "{:.0f}, {:.0f} of {:.0f}; {:.0f}".format(*told) if found else ""
-
-
 def _ends(found):
     """Held of all runs, with lower ends."""
     n = sum(r["runs"] for r in found)
@@ -206,7 +171,7 @@ def not_better(_name):
         "without a condition",
         "at most (95 %)",
     ]
-    return committed.markdown([*head, "on fresh seeds"], lines)
+    return committed.markdown(head, lines)
 
 
 def _false(r):
@@ -219,21 +184,10 @@ def hides(_name):
     """States that hide what practice acts on, and logs beyond what is called measured."""
     lines = list[list[object]]()
     for r in of_campaigns("hidden", "outside"):
-        true, bias = r["truth"] - r["practice"], f"{r['bias']:+.4f}"
-        said = (f"{x:.0f}" for x in (r["withheld"], r["above"], r["better"]))
-        said = [f"{r['gain_held']:.0f} of {r['runs']:.0f}", f"{r['z']:+.1f}", *said]
-        lines.append([r["world"], f"{r['people']:,.0f}", f"{true:+.4f}", bias, *said])
-    head = [
-        "log",
-        "people",
-        "true gain",
-        "bias",
-        "gain held",
-        "placebo z",
-        "withheld",
-        "said better",
-        "of these without a condition",
-    ]
+        true, held = r["truth"] - r["practice"], f"{r['gain_held']:.0f}/{r['runs']:.0f}"
+        said = (f"{r[k]:.0f}" for k in ("withheld", "above"))
+        lines.append([r["world"], f"{r['people']:,.0f}", f"{true:+.4f}", f"{r['bias']:+.4f}", held, *said])
+    head = ["log", "people", "true gain", "bias", "gain held", "withheld", "better"]
     return committed.markdown(head, lines)
 
 

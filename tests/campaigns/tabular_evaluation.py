@@ -111,7 +111,8 @@ def _linear(
     """The same of a linear policy."""
     r = e.request
     tallies = add_tallies(r.card, r.plan.terms.value_steps, r.plan.reward_steps, learn)
-    learnt = learn_linear(r, draw_linear(r, TalliedRows(r.plan.features, lambda: {"both": tallies}, "synthetic"), noise))
+    rows = TalliedRows(r.plan.features, lambda: {"both": tallies}, "synthetic")
+    learnt = learn_linear(r, draw_linear(r, rows, noise))
     if rng is not None:
         learnt = replace(learnt, policy=_at_random(learnt.policy, rng))
     first = their_names(e.counts.draw(counted(e.card, evaluate), noise))
