@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
+from unittest.mock import patch
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import continual
 from pipeline.privacy.noise import FastOsNoise, NoiseSource
 from pipeline.privacy.release import Mechanism, Release
+from pipeline.statistics import linear_sums
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.held_out import parts_cost
@@ -78,13 +80,11 @@ def features() -> FeatureMap:
     return FeatureMap(f, 16, Fraction(1, 16))
 
 
-def linear(drawn=None, split=None, **terms) -> AuditTarget:
-    plan = LinearPlan(
-        LinearDomain("tiny", "synthetic", 2, 100, can_end=True),
-        LinearTerms(Ask(Fraction(1), split=split), **terms),
-        features(),
-    )
-    return linear_target(plan) if drawn is None else releasing(linear_target(plan), partial(drawn, plan))
+def linear(drawn=None, gram=linear_sums.GRAM_SHARE, **terms) -> AuditTarget:
+    domain = LinearDomain("tiny", "synthetic", 2, 100, can_end=True)
+    plan = LinearPlan(domain, LinearTerms(Ask(Fraction(1)), **terms), features())
+    with patch.object(linear_sums, "GRAM_SHARE", gram):
+        return linear_target(plan) if drawn is None else releasing(linear_target(plan), partial(drawn, plan))
 
 
 def thin() -> Thinner:
@@ -92,7 +92,7 @@ def thin() -> Thinner:
 
 
 # most of the budget: the worst pair is then one that Gram matrices tell apart
-MOSTLY_GRAM = {"split": {"gram": Fraction(3, 4)}}
+MOSTLY_GRAM = Fraction(3, 4)
 
 
 def add_remove(release):
@@ -100,11 +100,18 @@ def add_remove(release):
 
     def drawn(plan, person, noise) -> Release:
         right = private_sum.symmetric_noise
-        private_sum.symmetric_noise = lambda source, *rest: right(Thinner(source, 0.5), *rest)
-        try:
+        with patch.object(private_sum, "symmetric_noise", lambda source, *rest: right(Thinner(source, 0.5), *rest)):
             return release(plan, person, noise)
-        finally:
-            private_sum.symmetric_noise = right
+
+    return drawn
+
+
+def mostly_gram(release):
+    """The same, at :data:`MOSTLY_GRAM` of the budget."""
+
+    def drawn(plan, person, noise) -> Release:
+        with patch.object(linear_sums, "GRAM_SHARE", MOSTLY_GRAM):
+            return add_remove(release)(plan, person, noise)
 
     return drawn
 
@@ -297,7 +304,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         linear,
         {
             "half the variance": Twin(linear, 20, thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(draw_answers), **MOSTLY_GRAM), 2000),
+            "add/remove Gram": Twin(lambda: linear(mostly_gram(draw_answers), MOSTLY_GRAM), 2000),
             "features not clipped": Twin(lambda: linear(long_features), 500),
         },
     ),
@@ -313,7 +320,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: linear(variant="one_shot"),
         {
             "half the variance": Twin(lambda: linear(variant="one_shot"), 20, thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(draw_once), variant="one_shot", **MOSTLY_GRAM), 2000),
+            "add/remove Gram": Twin(lambda: linear(mostly_gram(draw_once), MOSTLY_GRAM, variant="one_shot"), 2000),
         },
     ),
     "lq moments": (
