@@ -46,10 +46,10 @@ from pipeline.declaration.toml import CardError
 from pipeline.logs.aggregate import count_person
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch, Request
 from pipeline.logs.sources import Reader
-from pipeline.mdp.planning import policy_value
+from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.online.registry import find, plain_values, run
-from pipeline.online.rollouts import optimum, world_of
+from pipeline.online.rollouts import world_of
 from pipeline.online.trial import Outcome, Plain, Trial
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import total_rho

@@ -12,10 +12,10 @@ import numpy as np
 
 from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, Card, LqCard
-from pipeline.mdp.planning import occupancies, policy_value
+from pipeline.mdp.planning import occupancies, optimum, policy_value
 from pipeline.online.plants import lost_by
 from pipeline.online.registry import find
-from pipeline.online.rollouts import optimum, place_of, world_of
+from pipeline.online.rollouts import place_of, world_of
 from pipeline.online.trial import Trial, run_named
 from pipeline.worlds.plants import LqSystem
 from pipeline.worlds.synthetic import short, simulated_card

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.model import TabularMDP, Task
-from pipeline.online.rollouts import emitted, logging_policy, optimum, world_of
+from pipeline.mdp.planning import optimum
+from pipeline.online.rollouts import emitted, logging_policy, world_of
 from pipeline.online.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from pipeline.facts.report import form_problem
-from pipeline.mdp.planning import policy_value
-from pipeline.online.rollouts import optimum, world_of
+from pipeline.mdp.planning import optimum, policy_value
+from pipeline.online.rollouts import world_of
 from pipeline.online.trial import Trial
 from tests.jobs import facts_of
 
