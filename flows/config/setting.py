@@ -124,6 +124,8 @@ def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> G
     else:
         old = edition is not None and commit_of(entries, name, key_of(s.card, edition, guarded.full_plan)) is not None
     _refuse_slack(s, run := guarded.opened() if old else guarded)
+    if edition is None or commit_of(entries, name, key_of(s.card, edition, run.plan)) is None:
+        _refuse_more(s, run)
     return run
 
 
@@ -141,6 +143,20 @@ def _refuse_slack(s: Setting, run: Guarded) -> None:
         from pipeline.learners.tabular import no_delta_left
 
         raise no_delta_left(s.card)
+
+
+def _refuse_more(s: Setting, run: Guarded) -> None:
+    """Refuse, before any charge, two parts of real people that together cost more than the recipe asks.
+
+    Who leaves one part and joins the other may pay more than who is replaced: see :mod:`pipeline.statistics.held_out`.
+    """
+    asked, cost = run.terms.ask().zcdp(), run.plan.charge()[0] if s.terms.held_out else None
+    if s.card.kind == "real" and asked is not None and cost is not None and cost > asked:
+        raise CardError(
+            f"{s.recipe.path.name}: [evaluate] people: to leave those who learn and join those who judge would cost "
+            f"ρ = {float(cost):.6g}, more than the {float(asked):.6g} asked; declare [features] balanced = true, "
+            "use dp-one-shot, or take 'people' out"
+        )
 
 
 def standing_counter(s: Setting, entries: Sequence[Entry], play: Play | None = None) -> ContinualRelease:

@@ -14,9 +14,9 @@ from pipeline.statistics.held_out import held_out_loss, part_costs
 from pipeline.statistics.linear_plan import declared_map
 from pipeline.transaction.transaction import fits
 from reticent import CardError
-from tests.flows.shop import rows
+from tests.flows.shop import CARD, rows
 from tests.flows.test_held_out_run import HELD, PEOPLE, call, replays, shop, told, write
-from tests.flows.verb import invoke
+from tests.flows.verb import invoke, reticent
 from tests.jobs import home_at, ledger_of, run_job
 
 __all__ = ["shop"]
@@ -132,3 +132,16 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_charged(shop, mon
             str(write(shop, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),
             home_at(shop / "home"),
         )
+
+
+def test_parts_of_real_people_that_cost_more_than_was_asked_are_refused(tmp_path):
+    """One feature is so much longer than all others that to be added costs nearly what being replaced does."""
+    longer = "[features]\nkind = 'product'\nstates = [[1, 0], [0, 5]]\nactions = [[1], [1], [3]]\nbalanced = {}\n"
+    card, recipe = tmp_path / "card.toml", write(tmp_path, agent="dp-vapvi", privacy=RHO)
+    text = CARD.format(kind="real", ledger="ledger.db", cap=40.0).replace("users_public = 400", "users_public = 3000")
+    card.write_text(text + longer.format("false"))
+    call(tmp_path, "register", card)
+    refused = reticent("--home", "home", "plan", "--no-quality", recipe, cwd=tmp_path)
+    assert refused.returncode == 2 and "more than the 4 asked" in refused.stderr
+    card.write_text(text + longer.format("true"))
+    assert call(tmp_path, "plan", "--no-quality", recipe)["rho"] <= 4
