@@ -113,21 +113,3 @@ def test_the_canonical_table_keeps_what_its_schema_promises(log: Any, plan: dict
     assert episodes["contiguous"].all()
     assert (episodes.group_by("user_id").len()["len"] <= card.unit.episodes_per_user).all()
     assert snapshot.episodes == len(episodes)
-
-
-@settings(max_examples=3, deadline=None)
-@given(st.tuples(*(st.lists(st.tuples(st.just(u), *CELLS), max_size=16) for u in "uvwxyz")), st.sampled_from(PLANS))
-def test_csv_and_parquet_of_one_log_give_one_table(people: Any, plan: dict[str, Any]) -> None:
-    rows = [("g", "0", "0", "x", "0", "0", "", "", "", ""), *(row for person in people for row in person)]
-    from_csv, filed, _ = read(rows, plan)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        frame = pl.DataFrame(
-            [[cell or None for cell in row] for row in rows], schema=dict.fromkeys(HEAD, pl.String), orient="row"
-        )
-        frame.write_parquet(folder / "log.parquet")
-        snapshot = ingest(make_card(folder, ["log.parquet"], COLUMNS, **plan), folder / "home")
-        assert canonical(snapshot).equals(from_csv)
-        # a row of the Parquet file stands one line lower in the CSV file, under the header
-        columns = ["rule", "effect", "source"]
-        assert quarantine(snapshot.folder).select(columns).equals(filed.select(columns))

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.declaration.domain import OTHER
 from pipeline.worlds import simulated_logs
-from pipeline.worlds.catalog import riverswim
+from pipeline.worlds.catalog import random_tabular, riverswim
 from pipeline.worlds.simulated_logs import sample_counts, sample_log
 from pipeline.worlds.world import World
 from reticent import Card
@@ -135,23 +135,31 @@ def test_episodes_are_chained_and_stop_on_entering_an_end_or_at_the_horizon():
     np.testing.assert_array_equal(rows.last, world.terminal[rows.next_state] | (rows.step == 7))
 
 
-def test_steps_follow_the_worlds_probabilities_and_the_policy_of_their_step():
-    world = ward()
-    policy = np.random.default_rng(3).dirichlet(np.ones(3), size=(8, 7))
-    rows = sample_log(world, policy, 8, 100_000, np.random.default_rng(2))
-    for table, index, width in (
-        (policy.reshape(-1, 3), (rows.step * 7 + rows.state, rows.action), 56),
-        (world.transition.reshape(-1, 7), (rows.state * 3 + rows.action, rows.next_state), 21),
-        (world.start[None], (np.zeros(100_000, int), rows.state[rows.step == 0]), 1),
+BY_STEP = random_tabular(4, 2, 5, seed=3, successors=2, reward="last")
+
+
+@pytest.mark.parametrize(("world", "H"), [(ward(), 8), (BY_STEP, 5)], ids=["pooled", "by step"])
+def test_steps_follow_the_worlds_probabilities_and_the_policy_of_their_step(world: World, H: int):
+    S, A = world.visit_reward.shape[-2:]
+    policy = np.random.default_rng(3).dirichlet(np.ones(A), size=(H, S))
+    rows = sample_log(world, policy, H, 100_000, np.random.default_rng(2))
+    kernel = np.broadcast_to(world.transition, (H, S, A, S))
+    for table, index in (
+        (policy, (rows.step, rows.state, rows.action)),
+        (kernel, (rows.step, rows.state, rows.action, rows.next_state)),
+        (world.start[None], (np.zeros(100_000, int), rows.state[rows.step == 0])),
     ):
-        n = np.zeros((width, table.shape[1]))
+        n = np.zeros(table.shape)
         np.add.at(n, index, 1)
-        expected = n.sum(1, keepdims=True) * table
+        expected = n.sum(-1, keepdims=True) * table
         assert (n[expected == 0] == 0).all()
         assert (np.abs(n - expected) / np.sqrt(np.maximum(expected * (1 - table), 1))).max() < 5
-        # the test can fail: a policy shifted by one action does not pass
-        wrong = n.sum(1, keepdims=True) * np.roll(table, 1, axis=1)
-        assert (np.abs(n - wrong) / np.sqrt(np.maximum(wrong, 1))).max() > 20
+        # the test can fail: what is shifted by one action, or by one step, does not pass
+        for axis in (-1, *([0] if len(table) > 1 and world is BY_STEP else [])):
+            wrong = n.sum(-1, keepdims=True) * np.roll(table, 1, axis)
+            assert (np.abs(n - wrong) / np.sqrt(np.maximum(wrong, 1))).max() > 20
+    paid = np.broadcast_to(world.visit_reward, (H, S, A))[rows.step, rows.state, rows.action]
+    np.testing.assert_array_equal(rows.reward, paid + world.entry_reward[rows.next_state])
 
 
 def test_a_world_that_leaves_nothing_to_chance_is_followed_to_the_letter():
