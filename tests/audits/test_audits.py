@@ -307,7 +307,7 @@ WORLDS = [
 
 
 # of each kind of message one by default
-_USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp", "sdp-pe", "private-ofu-rl", "explore-then-commit")
+_USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp", "sdp-pe", "explore-then-commit")
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def mixed(log: Any) -> list[tuple[str, ...]]:
     return [("g", "0", "0", "x", "0", "0", "", "", "", ""), *rows]
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(LOGS, st.sampled_from(PLANS))
 def test_every_row_is_canonical_or_filed_once_with_a_drop(log: Any, plan: dict[str, Any]) -> None:
     rows = mixed(log)
@@ -79,7 +79,7 @@ def test_every_row_is_canonical_or_filed_once_with_a_drop(log: Any, plan: dict[s
     assert snapshot.quarantined == dict(filed.group_by("rule").len().rows())
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(LOGS, rows_of("v", 12), st.sampled_from(PLANS))
 def test_replacing_one_users_rows_changes_no_other_users_rows(log: Any, other: Any, plan: dict[str, Any]) -> None:
     rows = mixed(log)
@@ -98,7 +98,7 @@ def test_one_partition_and_seven_give_the_same_rows_and_the_same_quarantine(log:
     assert one[1].equals(seven[1])
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(LOGS, st.sampled_from(PLANS))
 def test_the_canonical_table_keeps_what_its_schema_promises(log: Any, plan: dict[str, Any]) -> None:
     table, _, snapshot = read(mixed(log), plan)

@@ -51,7 +51,9 @@ def written(name: str, to: Path) -> list[Path]:
     return [Path(file) for file in reticent.simulate_logs(name, LogOptions(to=to))["files"]]
 
 
-@pytest.mark.parametrize("name", ["riverswim", "double_integrator", pytest.param("icu_sepsis", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["riverswim", *(pytest.param(n, marks=pytest.mark.slow) for n in ("double_integrator", "icu_sepsis"))]
+)
 def test_a_shipped_log_regenerates_byte_for_byte(name: str, tmp_path: Path):
     card, files = load_card(SHELF / name / "card.toml"), written(name, tmp_path)
     shipped_files = sorted((SHELF / name).glob("*.parquet"))
