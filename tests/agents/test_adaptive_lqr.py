@@ -56,8 +56,8 @@ def test_offline_known_controls_leave_a_thousandth_of_what_zero_loses(simulate):
 
 def test_without_noise_it_is_the_baseline_to_the_last_bit():
     params = tuple((key, value) for key, value in PLANT.items() if key != "name")
-    plain = run(Trial("adaptive-lqr", "lq", params, 600))
-    free = run(Trial("private-adaptive-lqr", "lq", params, 600, math.inf, 1e-5, "tight"))
+    plain = run(Trial("adaptive-lqr", "lq", params, 200))
+    free = run(Trial("private-adaptive-lqr", "lq", params, 200, math.inf, 1e-5, "tight"))
     assert plain.regret == free.regret
     assert plain.facts["trust"] == "none"
 
@@ -124,8 +124,8 @@ def test_exact_sums_of_a_plant_that_swings_do_not_end_at_the_edge_of_what_is_dec
 def test_the_norm_is_frobenius_and_one_that_the_plant_breaks_is_refused(simulate):
     world = {"name": "plant", "A": [[0.8, 0.0], [0.0, 0.8]], "B": [[0.1], [0.1]], "horizon": 5, "noise": 0.02}
     with pytest.raises(CardError, match=r"norm = 1 must bound the Frobenius norm .* 1\.14.* say norm = 1\.5"):
-        simulate("adaptive-lqr", world, episodes=100, norm=1.0)
-    default, said = (simulate("adaptive-lqr", world, episodes=100, **o) for o in ({}, {"norm": 1.5}))
+        simulate("adaptive-lqr", world, episodes=40, norm=1.0)
+    default, said = (simulate("adaptive-lqr", world, episodes=40, **o) for o in ({}, {"norm": 1.5}))
     assert default["agents"]["adaptive-lqr"]["curve"] == said["agents"]["adaptive-lqr"]["curve"]
 
 

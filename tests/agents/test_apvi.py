@@ -175,18 +175,6 @@ def test_dp_apvi_with_zero_noise_is_apvi_to_the_bit(tables):
     np.testing.assert_array_equal(one.policy.probabilities, two.policy.probabilities)
 
 
-def test_exact_counts_plan_like_the_empirical_model_when_there_is_much_data():
-    mdp, card = world(8)
-    counts = private_release(card, Ask())(sample(mdp, card, 4_000_000, np.random.default_rng(8)), OsNoise())
-    plan = apvi(counts, task_of(card), constants("practical", 36), np.random.default_rng(0))
-    L = len(card.domain.live_states)
-    lifted = np.full((4, 4, 3), 1 / 3)
-    lifted[:, :L] = plan.policy.probabilities
-    best = mdp.start @ optimal_values(mdp)[1][0]
-    assert mdp.start @ policy_values(mdp, lifted)[0] > best - 0.01
-    assert mdp.start @ plan.V[0] <= best
-
-
 @pytest.mark.parametrize("preset", ["paper", "tail", "practical"])
 def test_bounds_hold_the_true_value_of_the_policy_over_draws(preset):
     inside = optimum_holds = 0

@@ -123,7 +123,7 @@ def test_a_step_of_length_zero_stays_uniform_and_large_scores_do_not_overflow():
     np.testing.assert_allclose(softmax(np.array([1e4, 0.0])), [1.0, 0.0])
 
 
-@pytest.mark.parametrize("given", [False, True], ids=["one-hot", "given"])
+@pytest.mark.parametrize("given", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one-hot", "given"])
 def test_learnt_rewards_are_found_and_cost_their_share(given):
     S, A = RIVER.mdp.shape[1:]
     rows = np.eye(S * A).reshape(S, A, -1)[..., [0, S * A - 1]] if given else None

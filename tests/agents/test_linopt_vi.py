@@ -57,15 +57,15 @@ def baseline(task, lam=0.01):
 
 
 def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
-    task, none = task_of(RIVER, 150), Ask(epsilon=math.inf, delta=1e-5)
+    task, none = task_of(RIVER, 60), Ask(epsilon=math.inf, delta=1e-5)
     plain = run(RIVER, task, baseline(task), linopt(0.01))
     for make in (tree, local):
-        quiet = make(transition_message(task), 150, none, 0.01, WORLD, SeededNoise(0))
+        quiet = make(transition_message(task), 60, none, 0.01, WORLD, SeededNoise(0))
         assert quiet.guarantee.rho is None
         played = run(RIVER, task, quiet, linopt(0.01))
         assert np.array_equal(played.regret, plain.regret)
         assert np.array_equal(played.result, plain.result)
-    noisy = tree(transition_message(task), 150, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(0))
+    noisy = tree(transition_message(task), 60, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(0))
     assert not np.array_equal(run(RIVER, task, noisy, linopt(0.01)).regret, plain.regret)
 
 

@@ -43,7 +43,7 @@ def test_without_judges_the_models_lower_end_stands_and_nothing_is_guaranteed():
     assert found.holds and found.said.upper >= found.upper - found.value.lower
 
 
-@pytest.mark.parametrize("tables", ["one_table", "two_tables"])
+@pytest.mark.parametrize("tables", ["one_table", pytest.param("two_tables", marks=pytest.mark.slow)])
 def test_the_end_holds_where_nothing_is_to_be_chosen_and_not_where_noise_is_ignored(tables):
     """Of fresh counts with fresh noise; *deaf*: as if there were no noise."""
     # one action: no choice lifts the end, which must hold by its deviation alone, in 39 of 40

@@ -77,7 +77,7 @@ def runs(agent, states, horizon, successors, people, rho, seeds):
 
 @pytest.mark.parametrize(
     "world",
-    [pytest.param(w, marks=pytest.mark.slow if w is WORLDS[1] else ()) for w in WORLDS],
+    [pytest.param(w, marks=pytest.mark.slow if w in (WORLDS[1], WORLDS[3]) else ()) for w in WORLDS],
     ids=lambda w: f"{w[0]}-{w[3]}",
 )
 def test_what_nobody_tried_is_never_recommended_nor_said_to_be_better(world):
@@ -117,7 +117,7 @@ def test_the_floor_is_that_of_the_largest_of_all_empty_cells():
         assert NormalDist(0, sd).cdf(floor(sd, cells)) == pytest.approx(1 - 0.01 / cells)
 
 
-@pytest.mark.parametrize("tables", ["one_table", "two_tables"])
+@pytest.mark.parametrize("tables", ["one_table", pytest.param("two_tables", marks=pytest.mark.slow)])
 def test_of_empty_logs_one_in_a_hundred_has_a_cell_that_speaks(monkeypatch, tables):
     empty = np.zeros((1, 30, ACTIONS), np.int64)
 

@@ -275,7 +275,8 @@ def test_a_whole_batch_is_not_staked_on_a_cell_that_only_noise_recommends():
 
 
 @pytest.mark.parametrize(
-    ("pooled", "rewards"), [pytest.param(False, False, marks=pytest.mark.slow), (True, False), (False, True)]
+    ("pooled", "rewards"),
+    [*(pytest.param(pooled, False, marks=pytest.mark.slow) for pooled in (False, True)), (False, True)],
 )
 def test_what_noise_does_to_a_value_is_its_deviation_when_noise_is_drawn_again(pooled, rewards):
     rng, task = np.random.default_rng(6), task_of(RANDOM, pooled, rewards)

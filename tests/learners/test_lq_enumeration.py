@@ -68,12 +68,13 @@ ONE = {
 
 
 def people(m: int) -> dict[str, list]:
-    """Those of one episode, and for a larger cap the worst of them m times over, and beyond the cap."""
+    """Those of one episode; for a larger cap the worst of them m times over, and beyond the cap."""
     if m == 1:
         return ONE
+    few = {name: ONE[name] for name in ("nobody", "broken", "a step twice")}
     worst = {name: ([1, s, 1], [c, s * c]) for name, s, c in (("one", 1, 1), ("against", 1, -1), ("turning", -1, 1))}
     several = {name: [row for e in range(m) for row in episode(*steps, e)] for name, steps in worst.items()}
-    return ONE | several | {"too many": [row for e in range(m + 3) for row in episode(*worst["one"], e)]}
+    return few | several | {"too many": [row for e in range(m + 3) for row in episode(*worst["one"], e)]}
 
 
 def points(folder, m: int) -> np.ndarray:

@@ -49,11 +49,12 @@ def test_two_machines_may_differ_in_the_last_digits_and_no_further():
 
 
 @pytest.mark.parametrize(("charged", "says"), [("1/20", None), ("1/100", "charged 0.01"), ("1/10", "charged 0.1")])
-def test_a_charge_that_is_not_the_cost_does_not_verify(ledger, charged, says):
+def test_a_charge_that_is_not_the_cost_does_not_verify(alone, make_card, charged, says):
     """Less would be a promise that nobody paid for; more, another release."""
+    alone.register(make_card(budget={"rho": 2.0}))
     listed = [describe_mechanism(TABLE)]
-    intent = ledger.intent("tiny", "k", Fraction(charged), {"mechanisms": listed})
-    commit = ledger.commit(intent, {"release_sha256": "0" * 64, "noise": "os"})
+    intent = alone.intent("tiny", "k", Fraction(charged), {"mechanisms": listed})
+    commit = alone.commit(intent, {"release_sha256": "0" * 64, "noise": "os"})
     proof = {"sha256": {"release": "0" * 64}, "mechanisms": listed}
-    found = _charged(proof, commit, intent, ledger.entries())
+    found = _charged(proof, commit, intent, alone.entries())
     assert found is None if says is None else says in str(found)

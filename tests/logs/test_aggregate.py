@@ -129,7 +129,7 @@ def same(got: Any, wanted: dict[str, np.ndarray]) -> None:
         assert got[name].tobytes() == table.tobytes(), name
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_batches_count_as_the_rows_do_one_by_one(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     card = data.draw(cards())

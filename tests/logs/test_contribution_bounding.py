@@ -77,7 +77,7 @@ def counted(tables: dict[str, np.ndarray]) -> int:
 
 
 @pytest.mark.parametrize("recurs", ["never", "capped"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(NIGHTS, st.integers(1, 3))
 def test_never_counts_everybody_on_their_first_night_alone_and_capped_each_episode_once_up_to_m(recurs, nights, m):
     seen: set[tuple[int, int]] = set()
@@ -105,7 +105,7 @@ def chosen(m, seen, new):
     return found
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(NIGHTS, NIGHTS, st.sampled_from([("never", 1), ("never", 2), ("capped", 2)]))
 def test_replacing_one_person_changes_that_persons_part_alone(nights, others, unit):
     """Person 0's rows of all nights are swapped for any other: the rest of every leaf stays as it was."""
@@ -242,7 +242,7 @@ def ended(episode) -> int | None:
     return int(sum(waits)) if how != "open" or len(waits) == 3 else None
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(PEOPLE)
 def test_an_episode_is_counted_whole_on_the_night_that_delivers_its_end(people):
     by_night = grown(people, long_card("capped", 2), whole=True)

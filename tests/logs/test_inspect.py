@@ -297,7 +297,7 @@ def ward(folder: Path, people: int = 3000, *, order: bool = False, past: bool = 
     return f | {"told": {w["code"]: w for w in f["warnings"]}}
 
 
-@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("order", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_column_that_the_card_leaves_out_and_that_drove_the_treatment_is_named(tmp_path: Path, order: bool) -> None:
     f = ward(tmp_path, order=order)
     assert {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]} == {"lab"}

@@ -72,7 +72,7 @@ def test_a_date_far_off_makes_no_more_windows_than_the_horizon_and_one(tmp_path:
     assert (made.rows, made.source_rows, made.quarantined["beyond_horizon"]) == (4, 5, 1)
 
 
-@pytest.mark.parametrize("batch", [1, 5, 1 << 18])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 5, 1 << 18])
 def test_a_subject_whose_rows_are_scattered_has_the_same_windows(
     batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

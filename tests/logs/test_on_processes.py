@@ -103,7 +103,7 @@ CORPUS: dict[str, Callable[[Path], AnyCard]] = {"tables": write_tables} | {
     ("what", "claims"),
     [
         ("tables", Elsewhere()),
-        *(pytest.param(what, None, marks=pytest.mark.slow if what == "tables" else ()) for what in CORPUS),
+        *(pytest.param(what, None, marks=() if what == "MEDS" else pytest.mark.slow) for what in CORPUS),
     ],
 )
 def test_the_corpus_is_the_same_to_the_byte_whoever_reads_it(

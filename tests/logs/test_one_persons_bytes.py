@@ -276,7 +276,7 @@ def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str)
 
 
 @pytest.mark.parametrize("form", FORMATS[:2], ids=lambda form: form.name)
-@pytest.mark.parametrize("most", [32, 60, 1 << 24])
+@pytest.mark.parametrize("most", [32, pytest.param(60, marks=pytest.mark.slow), 1 << 24])
 def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(
     form: Format, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

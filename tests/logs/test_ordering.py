@@ -150,7 +150,7 @@ persons = st.lists(
 
 @pytest.mark.parametrize("gap", ["drop", "cut"])
 @given(one=persons, other=persons, seed=st.integers(0, 99))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_one_persons_bytes_decide_only_this_persons_rows(tmp_path_factory, gap, one, other, seed):
     """Whatever stands in the rows of u, those of v and w stay as they are."""
     folder, kept = tmp_path_factory.mktemp("twins"), []

@@ -154,14 +154,6 @@ def test_a_manifest_of_before_has_no_digest_of_itself(folder: Path) -> None:
     assert problems(folder) == [None]
 
 
-def test_what_a_killed_ingest_left_behind_is_swept_away(folder: Path) -> None:
-    left = folder / "home" / "store" / "tiny" / ".ingest"
-    left.mkdir(parents=True)
-    (left / "spill-0000.arrow").write_bytes(b"half")
-    made = ingest(make_card(folder, ["log.csv"]), folder / "home")
-    assert sorted(p.name for p in made.folder.parent.iterdir()) == [".lock", "snapshot-0001"]
-
-
 def test_progress_reaches_the_number_of_rows_twice(folder: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     heard = Resources(progress=lambda done, total: seen.append((done, total)))

@@ -23,7 +23,7 @@ PLAYED = [
     ("apvi", RIVER, "none", None, 0, {"rewards": "learnt", "beside": ("uniform",)}),
     ("dp-apvi", RIVER, "central", 1, 0.99, {"rewards": "learnt"}),
     ("sdp-pe", GAME, "shuffle", 1, 0.99, {"certify": 0, "episodes": 20_000}),
-    *((agent, PLANT, "none", None, 0, {}) for agent in ("zero", "fixed-gain", "certainty-equivalence")),
+    *((agent, PLANT, "none", None, 0, {"episodes": 200}) for agent in ("zero", "fixed-gain", "certainty-equivalence")),
     ("ofu-rl", PLANT, "none", None, 0, {"starts": 2, "growth": 2.0, "episodes": 30}),
     ("private-ofu-rl", PLANT, "joint", 1, 1 - 1e-6, {"starts": 2, "episodes": 200}),
     ("dp-lqr", PLANT, "central", 1, 1 - 1e-6, {"episodes": 200}),

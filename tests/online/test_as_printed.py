@@ -23,7 +23,6 @@ from pipeline.online.trial import Trial
 from pipeline.statistics.mixture import LATTICE
 from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.catalog import Mixture
-from reticent import CardError
 
 K, EPSILON, DELTA, ALPHA = 20, 1.0, 0.1, 0.01
 PAPER = (("constants", "paper"),)
@@ -158,13 +157,6 @@ def test_ucbvi_plans_an_episode_at_a_time_with_the_printed_logarithm(agent):
     pace = tabular.pace_of(trial, tabular.layout_of(trial, mdp))
     assert [pace.length(k, k, math.inf) for k in range(5)] == [1] * 5
     assert tabular.constants_of(trial, mdp).iota == pytest.approx(math.log(2 * H * S * A * K / 0.1))
-
-
-@pytest.mark.parametrize("agent", ["private-adaptive-lqr", "explore-then-commit"])
-def test_what_no_paper_prints_has_no_such_constants(agent):
-    trial = Trial(agent, "lq", (("instance", 1),), 50, 1.0, 1e-5, "tight", PAPER)
-    with pytest.raises(CardError, match="no option 'constants'"):
-        registry.run(trial)
 
 
 def test_the_lemma_does_not_depend_on_the_unit_of_values():

@@ -18,7 +18,7 @@ def test_printed_noise_is_worth_what_its_variances_say(simulate, agent):
 
 
 def test_blocks_are_the_dense_form_to_every_digit_without_noise(simulate):
-    block, dense = (simulate("ucrl-vtr", episodes=200, **form) for form in ({}, {"features": "dense"}))
+    block, dense = (simulate("ucrl-vtr", episodes=80, **form) for form in ({}, {"features": "dense"}))
     curves = [said["agents"]["ucrl-vtr"]["curve"]["mean"] for said in (block, dense)]
     assert curves[0] == pytest.approx(curves[1], abs=1e-9)
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipeline.declaration.domain import OTHER
+from pipeline.logs.aggregate import count_rows
 from pipeline.worlds import simulated_logs
-from pipeline.worlds.catalog import riverswim
-from pipeline.worlds.simulated_logs import sample_counts, sample_log
+from pipeline.worlds.catalog import random_tabular, riverswim
+from pipeline.worlds.simulated_logs import sample_counts, sample_log, write_log
 from pipeline.worlds.world import World
 from reticent import Card
-
-SHELF = Path(__file__).resolve().parents[2] / "datasets"
+from tests.logs.conftest import canonical, ingest
 
 
 def ward() -> World:
@@ -48,79 +46,34 @@ def ward_card(make_card: Callable[..., Card], states: dict[str, object], total: 
     )
 
 
-def naive_tables(card: Card, world: World, rows: simulated_logs.LogRows) -> dict[str, np.ndarray]:
-    """Loops over rows, in the words of the design; one episode a user."""
-    d = card.domain
-    L, A, S = len(d.live_states), len(d.action_labels), len(d.state_labels)
-    shape = (d.table_steps, L, A)
-    out = {
-        "n_0": np.zeros(L, int),
-        "n_sa": np.zeros(shape, int),
-        "n_sas": np.zeros((*shape, S), int),
-        "r_sa": np.zeros(shape, int),
-    }
-
-    def state(s: int) -> int:
-        if s in world.ends:
-            return d.state_labels.index(world.ends[s])
-        if d.states.bins is not None:
-            return sum(world.bin_values[d.states.bins.by][s] >= e for e in d.states.bins.edges)
-        return d.states.raw_labels().get(world.raw_labels[s], d.live_states.index(OTHER) if d.states.other else -1)
-
-    for user in np.unique(rows.user):
-        seen, paid = Counter[tuple[int, int]](), 0
-        for i in np.flatnonzero(rows.user == user):
-            s, s2 = state(rows.state[i]), state(rows.next_state[i])
-            a = d.actions.raw_labels().get(str(rows.action[i]), d.action_labels.index(OTHER) if d.actions.other else -1)
-            g = rows.step[i] if d.dynamics == "per_step" else 0
-            out["n_0"][s] += rows.step[i] == 0
-            seen[s, a] += 1
-            if d.cell_cap is not None and seen[s, a] > d.cell_cap:
-                continue
-            out["n_sa"][g, s, a] += 1
-            out["n_sas"][g, s, a, s2] += 1
-            k = int(np.floor(rows.reward[i] / card.reward.unit + 1e-9))
-            if card.reward.total_steps is None:
-                out["r_sa"][g, s, a] += 2 * k - card.reward.steps
-            else:
-                k = min(k, card.reward.total_steps - paid)
-                paid += k
-                out["r_sa"][g, s, a] += k
-    return out
-
-
-@pytest.mark.parametrize("total", [None, 1.0])
-@pytest.mark.parametrize("domain", [{}, {"dynamics": "stationary"}, {"dynamics": "stationary", "cell_cap": 2}])
 @pytest.mark.parametrize(
-    "states",
+    ("states", "more"),
     [
-        {"bins": {"by": "score", "edges": [1, 4]}, "other": True},
-        {"labels": {"ab": ["a", "b"], "c": ["c"]}, "other": True},
+        ({"bins": {"by": "score", "edges": [1, 4]}, "other": True}, {"next_bin": "next_score"}),
+        ({"labels": {"ab": ["a", "b"], "c": ["c"]}, "other": True}, {}),
     ],
 )
-def test_tables_equal_naive_sums_over_the_rows_of_the_same_seed(
-    make_card: Callable[..., Card], states: dict[str, object], domain: dict[str, object], total: float | None
+@pytest.mark.parametrize("domain", [{}, {"dynamics": "stationary", "cell_cap": 2}])
+def test_tables_are_those_of_the_log_of_the_same_seed_once_it_is_ingested(
+    make_card: Callable[..., Card],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    states: dict[str, object],
+    more: dict[str, str],
+    domain: dict[str, object],
 ):
-    card, world = ward_card(make_card, states, total, **domain), ward()
-    rows = sample_log(world, "uniform", 8, 300, np.random.default_rng(5))
-    expected = naive_tables(card, world, rows)
+    """However many episodes are held at once."""
+    monkeypatch.setattr(simulated_logs, "_CHUNK", 70)
+    card, world = ward_card(make_card, states, 1.0, **domain), ward()
+    write_log(world, sample_log(world, "uniform", 8, 300, np.random.default_rng(5)), tmp_path)
+    columns = card.source.columns.model_dump(exclude_none=True) | {"next_state": "next_state"} | more
+    log = make_card(**card.model_dump() | {"source": {"files": ["*.parquet"], "columns": columns}}).placed(tmp_path)
+    made = canonical(ingest(log, tmp_path / "home"))
+    assert made["user_id"].unique().sort().to_list() == list(range(300))
+    expected = count_rows(made, card)
     tables = sample_counts(card, world, "uniform", 300, np.random.default_rng(5)).tables
     for name, table in expected.items():
         np.testing.assert_array_equal(tables[name], table, err_msg=name)
-    # the case exercises what it claims to
-    assert domain.get("cell_cap") is None or expected["n_sa"].sum() < len(rows.user)
-
-
-def test_tables_do_not_depend_on_how_many_episodes_are_held_at_once(
-    make_card: Callable[..., Card], monkeypatch: pytest.MonkeyPatch
-):
-    card = ward_card(make_card, {"labels": 1, "other": True}, None)
-    monkeypatch.setattr(simulated_logs, "_CHUNK", 70)
-    rows = sample_log(ward(), "uniform", 8, 200, np.random.default_rng(5))
-    tables = sample_counts(card, ward(), "uniform", 200, np.random.default_rng(5)).tables
-    for name, table in naive_tables(card, ward(), rows).items():
-        np.testing.assert_array_equal(tables[name], table, err_msg=name)
-    np.testing.assert_array_equal(np.unique(rows.user), np.arange(200))
 
 
 def test_episodes_are_chained_and_stop_on_entering_an_end_or_at_the_horizon():
@@ -135,23 +88,31 @@ def test_episodes_are_chained_and_stop_on_entering_an_end_or_at_the_horizon():
     np.testing.assert_array_equal(rows.last, world.terminal[rows.next_state] | (rows.step == 7))
 
 
-def test_steps_follow_the_worlds_probabilities_and_the_policy_of_their_step():
-    world = ward()
-    policy = np.random.default_rng(3).dirichlet(np.ones(3), size=(8, 7))
-    rows = sample_log(world, policy, 8, 100_000, np.random.default_rng(2))
-    for table, index, width in (
-        (policy.reshape(-1, 3), (rows.step * 7 + rows.state, rows.action), 56),
-        (world.transition.reshape(-1, 7), (rows.state * 3 + rows.action, rows.next_state), 21),
-        (world.start[None], (np.zeros(100_000, int), rows.state[rows.step == 0]), 1),
+BY_STEP = random_tabular(4, 2, 5, seed=3, successors=2, reward="last")
+
+
+@pytest.mark.parametrize(("world", "H"), [(ward(), 8), (BY_STEP, 5)], ids=["pooled", "by step"])
+def test_steps_follow_the_worlds_probabilities_and_the_policy_of_their_step(world: World, H: int):
+    S, A = world.visit_reward.shape[-2:]
+    policy = np.random.default_rng(3).dirichlet(np.ones(A), size=(H, S))
+    rows = sample_log(world, policy, H, 100_000, np.random.default_rng(2))
+    kernel = np.broadcast_to(world.transition, (H, S, A, S))
+    for table, index in (
+        (policy, (rows.step, rows.state, rows.action)),
+        (kernel, (rows.step, rows.state, rows.action, rows.next_state)),
+        (world.start[None], (np.zeros(100_000, int), rows.state[rows.step == 0])),
     ):
-        n = np.zeros((width, table.shape[1]))
+        n = np.zeros(table.shape)
         np.add.at(n, index, 1)
-        expected = n.sum(1, keepdims=True) * table
+        expected = n.sum(-1, keepdims=True) * table
         assert (n[expected == 0] == 0).all()
         assert (np.abs(n - expected) / np.sqrt(np.maximum(expected * (1 - table), 1))).max() < 5
-        # the test can fail: a policy shifted by one action does not pass
-        wrong = n.sum(1, keepdims=True) * np.roll(table, 1, axis=1)
-        assert (np.abs(n - wrong) / np.sqrt(np.maximum(wrong, 1))).max() > 20
+        # the test can fail: what is shifted by one action, or by one step, does not pass
+        for axis in (-1, *([0] if len(table) > 1 and world is BY_STEP else [])):
+            wrong = n.sum(-1, keepdims=True) * np.roll(table, 1, axis)
+            assert (np.abs(n - wrong) / np.sqrt(np.maximum(wrong, 1))).max() > 20
+    paid = np.broadcast_to(world.visit_reward, (H, S, A))[rows.step, rows.state, rows.action]
+    np.testing.assert_array_equal(rows.reward, paid + world.entry_reward[rows.next_state])
 
 
 def test_a_world_that_leaves_nothing_to_chance_is_followed_to_the_letter():

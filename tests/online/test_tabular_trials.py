@@ -17,7 +17,7 @@ from pipeline.privacy.shuffle import message_bytes
 from pipeline.statistics.online_counts import OnlineLayout
 from tests.online.simulated import RIVER
 
-ASKED = {"epsilon": 10, "episodes": 500}
+ASKED = {"epsilon": 10, "episodes": 60}
 
 
 def test_mechanisms_can_be_chosen_and_are_named_and_the_square_root_is_the_usual_one(simulate):

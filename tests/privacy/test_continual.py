@@ -203,7 +203,9 @@ def nodes(leaves):
 
 @cache
 def most_nodes(leaves):
-    return max(sum(a <= k <= b for a, b in nodes(leaves)) for k in range(1, leaves + 1))
+    first, last = np.array(nodes(leaves)).T
+    k = np.arange(1, leaves + 1)[:, None]
+    return int(((first <= k) & (k <= last)).sum(1).max())
 
 
 def test_a_leaf_lies_in_floor_log2_plus_one_nodes_and_other_logarithms_are_short():

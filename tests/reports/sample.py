@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from typing import Any
 
@@ -11,24 +12,15 @@ import numpy as np
 from pipeline.facts.learnt import Decisions, Gains
 from pipeline.facts.report import Report
 from reports.run.run_page import render_html, render_markdown
+from tests.goldens.places import HOME
 
-_CONSTANTS = {
-    "preset": "practical",
-    "values": {"C1": 1.0, "C2": 1.4142135623730951, "C": 2.0, "iota": 1.0},
-    "source": {"C1": "chosen by us", "C2": "chosen by us", "C": "paper", "iota": "chosen by us"},
-}
-_FACTS: dict[str, Any] = {
-    "schema_version": 1,
-    "run": "demo-1a2b3c",
-    "agent": "dp-apvi",
-    "recipe": "demo",
+_FACTS: dict[str, Any] = json.loads((HOME / "runs" / "count-46cb716e1c" / "report.json").read_text(encoding="utf-8"))
+# a committed run's, of another size
+_CHANGED: dict[str, dict[str, Any]] = {
     "dataset": {
         "name": "icu_sepsis",
-        "kind": "synthetic",
         "user": "user_id",
-        "episodes_per_user": 1,
         "users_public": 100000,
-        "recurs": "never",
         "horizon": 20,
         "live_states": ["sofa 0–4", "sofa 5–7", "sofa 8–10", "sofa 11+", "other"],
         "ends": ["died", "survived", "end"],
@@ -36,136 +28,57 @@ _FACTS: dict[str, Any] = {
         "vetoes": [],
         "dynamics": "stationary",
         "markov": "aggregated",
-        "start": "released",
         "cell_cap": 4,
-        "reward_kind": "estimate",
         "reward_range": [0.0, 1.0],
-        "reward_unit": 1.0,
         "reward_total": 1.0,
-        "snapshot": 1,
     },
     "guarantee": {
         "sentence": "Replacing one person, meaning everything one user_id contributed (its one episode, at most "
         "20 steps), by any other changes the probability of anything on this page by at most a factor e^ε with "
         "ε = 7.676, up to a probability of δ = 1e-06 (ρ = 0.98 zCDP; a trusted curator adds the noise once).",
-        "relation": "replace",
-        "unit": "everything one user_id contributed (its one episode, at most 20 steps each)",
-        "trust_model": "central",
         "rho": 0.98,
         "epsilon": 7.6758,
-        "delta": 1e-6,
-        "pure": False,
-        "asked": {"rho": 1.0},
-        "calibration": "tight",
-        "sampler": "opendp 0.16.0 discrete gaussian",
-        "data_kind": "synthetic",
-        "noise": "os",
-        "claim": "none (simulation)",
-    },
-    "constants": {
-        "policy": _CONSTANTS,
-        "bounds": _CONSTANTS | {"preset": "tail"},
-        "penalty": "bernstein",
-        "failure_probability": 0.1,
-        "slack": "zero",
-        "threshold": 25.76,
-        "seed_of_ties": 0,
     },
     "value": {
         "lower": 0.66123,
         "upper": 0.75987,
         "estimate": 0.7102,
-        "lower_trivial": 0.0,
         "upper_trivial": 1.0,
         "gap": 0.09864,
         "optimal_upper": 0.8013,
-        "status": "estimate",
         "assumes": ["the dynamics do not depend on the step", "the binned process only"],
-        "start": "released",
     },
-    "model_baselines": {
-        "uniform": {"lower": 0.6412, "upper": 0.7212, "estimate": 0.6853},
-        "best constant": {"action": "7", "lower": 0.601, "upper": 0.6501, "estimate": 0.63},
-    },
-    "mechanisms": [
-        {
-            "name": "discrete gaussian",
-            "table": "n_sas",
-            "shape": [1, 5, 25, 8],
-            "cells": 1000,
-            "l2_squared": 160,
-            "l1": 40,
-            "sensitivity": 12.649110640673518,
-            "sensitivity_rule": "replace, stationary: 2 κ N with κ = 4 and N = 20",
-            "scale": 12.884098726725126,
-            "variance": 166,
-            "laplace_scale": None,
-            "unit": "counts",
-            "rho": 0.48192771084337349,
-            "rho_exact": "40/83",
-            "epsilon": None,
-        },
-        {
-            "name": "discrete gaussian",
-            "table": "n_0",
-            "shape": [5],
-            "cells": 5,
-            "l2_squared": 2,
-            "l1": 2,
-            "sensitivity": 1.4142135623730951,
-            "sensitivity_rule": "replace: one start a person",
-            "scale": 4.5825756949558398,
-            "variance": 21,
-            "laplace_scale": None,
-            "unit": "counts",
-            "rho": 0.04761904761904762,
-            "rho_exact": "1/21",
-            "epsilon": None,
-        },
-    ],
     "ledger": {
         "dataset": "icu_sepsis",
         "cap_rho": 4.0,
         "spent_rho": 0.98,
         "remaining_rho": 3.02,
-        "delta": 1e-6,
         "epsilon_spent": 7.6758,
-        "entry": 3,
         "hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-        "at": "2026-01-01T00:00:00+00:00",
     },
-    "consistency": {
-        "solver": "cvxpy/CLARABEL",
-        "cells": 125,
-        "certified": 30,
-        "cases": {
-            "inside": {"cells": 0, "certified": 0},
-            "short": {"cells": 61, "certified": 15},
-            "excess": {"cells": 64, "certified": 15},
-        },
-        "largest_relative_difference": 3.1e-10,
-        "tolerance": 1e-7,
-    },
+    "consistency": {"solver": "cvxpy/CLARABEL"},
     "policy": {"tie_share": 0.02, "abstain_share": 0.2, "tied": [[3, 1]]},
-    "truth": {
-        "v_star": 0.7922,
-        "v_policy": 0.738,
-        "v_policy_model": 0.7311,
-        "suboptimality": 0.0542,
-        "v_behavior": 0.6854,
-        "v_uniform": 0.6853,
-    },
-    "assumptions": [
-        "user_id identifies a person: two ids of one person are protected as two people",
-        "the number of people (100000, declared) is public; one id's rows may be any, or none",
-        "the curator's machine, its operators and its source of randomness are trusted",
-    ],
-    "not_covered": [
-        "what the people as a group have in common: that is what the policy is meant to learn",
-        "anything else published from the same log outside this ledger",
-    ],
-    "verify": ["reticent ledger verify", "reticent ledger show", "sha256sum release.parquet"],
 }
+for _part, _change in _CHANGED.items():
+    _FACTS[_part] |= _change
+_FACTS |= {"run": "demo-1a2b3c", "recipe": "demo"}
+# one table is drawn: its noise hides few decisions
+_FACTS["mechanisms"] = [
+    _FACTS["mechanisms"][0] | {"shape": [1, 5, 25, 8], "scale": 12.884098726725126, "variance": 166}
+]
+_FACTS["model_baselines"] = {
+    "uniform": {"lower": 0.6412, "upper": 0.7212, "estimate": 0.6853},
+    "best constant": {"action": "7", "lower": 0.601, "upper": 0.6501, "estimate": 0.63},
+}
+_FACTS["truth"] = {
+    "v_star": 0.7922,
+    "v_policy": 0.738,
+    "v_policy_model": 0.7311,
+    "suboptimality": 0.0542,
+    "v_behavior": 0.6854,
+    "v_uniform": 0.6853,
+}
+del _FACTS["practice"]
 
 
 def sample_facts(**changes: dict[str, Any] | None) -> dict[str, Any]:

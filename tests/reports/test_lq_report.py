@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.goldens.places import HOME
+from tests.jobs import facts_of
 from tests.reports.sample import drawn, gains_view, in_words, report_of
 
 NASTY = ["<script>alert(1)</script>", "a | b", "place"]
@@ -15,49 +17,17 @@ NASTY = ["<script>alert(1)</script>", "a | b", "place"]
 def report(
     names: list[str], *, kind: str = "real", left_zero: bool = True, actions: list[str] | None = None, horizon: int = 3
 ) -> Any:
-    n = len(names)
-    vector = {"names": names, "scale": [1.0] * n, "radius": 1.0}
-    promise = {
-        "sentence": "One person is safe.", "relation": "replace", "unit": "one", "trust_model": "central", "rho": 1.0,
-        "epsilon": 5.0, "delta": 1e-6, "pure": False, "asked": {"rho": 1.0}, "calibration": "tight", "sampler": "s",
-        "data_kind": kind, "noise": "os", "claim": "c",
-    }  # fmt: skip
-    told = {
-        "schema_version": 1,
-        "run": "r",
-        "recipe": "r",
-        "agent": "dp-lqr",
-        "dataset": {
-            "name": "plant", "kind": kind, "user": "who", "episodes_per_user": 1, "users_public": 100,
-            "recurs": "never", "horizon": horizon, "dynamics": "linear_quadratic", "markov": "declared",
-            "observation": vector, "action": vector | {"names": actions or names}, "start": "declared",
-            "start_declared": {"mean": [0.0] * n, "second_moment": np.eye(n).tolist()},
-            "noise_covariance": np.eye(n).tolist(), "parameter_norm": None, "snapshot": 1,
-            "cost": {"Q": np.eye(n).tolist(), "R": np.ones((n, n)).tolist()},
-        },
-        "guarantee": promise,
-        "constants": {
-            "policy": {"preset": "p", "values": {"ridge": 1.0}, "source": {"ridge": "ours"}},
-            "bounds": None, "gamma": 1.0, "parameter_norm": None, "directions": [3.0, -1.0], "floor": 2.0, "raised": 1,
-        },
-        "value": {
-            "lower": -9.0, "upper": None, "estimate": -1.5, "lower_trivial": -9.0, "upper_trivial": 0.0,
-            "gap": None, "optimal_upper": None,
-            "status": "estimate", "assumes": ["much"], "start": "declared",
-        },
-        "model_baselines": {"zero": {"estimate": -2.0}},
-        "mechanisms": [],
-        "ledger": None,
-        "joint": {"rho_exact": "1/2", "variant": "linear_quadratic"},
-        "model": {"A": np.eye(n).tolist(), "B": np.ones((n, n)).tolist()},
-        "policy": {"left_zero": left_zero, "abstain_share": 0.0, "tie_share": 0.0},
-        "assumptions": ["one"],
-        "not_covered": ["another"],
-        "verify": ["reticent ledger verify r"],
-        "truth": dict.fromkeys(("v_star", "v_policy", "v_policy_model", "v_zero", "v_certainty", "v_fixed_gain"), -1.0)
-        | {"v_behavior": -9.0, "v_uniform": -9.0, "suboptimality": 0.0},
-    }  # fmt: skip
-    return report_of(told)
+    """That of a committed run, with these coordinates."""
+    told, eye = facts_of(HOME / "runs" / "control-0fe3879882").model_dump(), np.eye(len(names)).tolist()
+    vector = {"names": names, "scale": [1.0] * len(names), "radius": 1.0}
+    controls = {"kind": kind, "horizon": horizon, "observation": vector, "action": vector | {"names": actions or names}}
+    told["dataset"] |= controls | {"cost": {"Q": eye, "R": eye}, "noise_covariance": eye}
+    told["guarantee"]["data_kind"] = kind
+    told["constants"] |= {"directions": [3.0, -1.0], "floor": 2.0}
+    told["policy"]["left_zero"] = left_zero
+    of = ("v_star", "v_policy", "v_policy_model", "v_zero", "v_certainty", "v_fixed_gain", "v_behavior", "v_uniform")
+    truth = dict.fromkeys(of, -1.0) | {"suboptimality": 0.0}
+    return report_of(told | {"model": {"A": eye, "B": eye}, "truth": truth})
 
 
 def view(names: list[str], gain: float = 0.5) -> Any:

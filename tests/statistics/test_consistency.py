@@ -37,7 +37,7 @@ cell = st.integers(1, 7).flatmap(
 
 
 @given(cell)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_closed_form_is_the_bisection_minimiser(drawn):
     parts, total, slack = np.array(drawn[0]), drawn[1], drawn[2]
     x = consistent_counts(total, parts, slack)

@@ -46,7 +46,7 @@ def counted(tmp_path, card, layout, person):
     return layout.count(count_people(tmp_path, card))[SET_ASIDE]
 
 
-@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize("number", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_the_largest_move_of_all_people_is_the_sensitivity(tmp_path, make_card, number):
     layout, card = GateLayout("tiny", "synthetic", RULES[:number]), make_card()
     (table,) = layout.tables

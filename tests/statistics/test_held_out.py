@@ -93,7 +93,7 @@ def facts(counts, scores):
     return {"learn": part_facts([counts]), "evaluate": part_facts([scores])}
 
 
-@pytest.mark.parametrize("steps", [4, 1 << 16])
+@pytest.mark.parametrize("steps", [4, pytest.param(1 << 16, marks=pytest.mark.slow)])
 def test_no_replacement_costs_more_than_is_charged_and_one_costs_it(card, steps):
     counts, scores = sums_of(card, steps=steps)
     found, charged = losses(card, counts, scores, by_hash), float(cost(counts, scores))

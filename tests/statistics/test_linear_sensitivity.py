@@ -91,7 +91,7 @@ def test_a_person_in_the_other_half_leaves_this_half_alone():
     assert np.ptp(at[:, first + other :], axis=0).max() > 0
 
 
-@pytest.mark.parametrize("weigh", [True, False])
+@pytest.mark.parametrize("weigh", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_people_of_the_second_half_pay_for_the_steps_at_which_they_join_the_first(weigh):
     """The last step asks nothing of D', so its people enter the regression there: they are the ones who pay most."""
     H = 20

@@ -15,22 +15,6 @@ from pipeline.statistics.lq import CountedLqRegularizer, LqMessage, lq_regulariz
 WORLD = SimulatedWorld("tests")
 
 
-def test_sums_on_the_lattice_are_those_of_the_loops():
-    rng, message = np.random.default_rng(0), LqMessage(3, 2, 6, (1.0, 0.5, 1.0))
-    x = np.trunc(rng.normal(size=(5, 7, 3)) * 0.2 * 4096) / 4096
-    u = np.trunc(rng.normal(size=(5, 6, 2)) * 0.1 * 4096) / 4096
-    assert np.linalg.norm(x, axis=2).max() <= 1
-    assert np.linalg.norm(u, axis=2).max() <= 0.5
-    gram, cross = np.zeros((5, 5)), np.zeros((5, 3))
-    for e, h in np.ndindex(5, 6):
-        z = np.concatenate([x[e, h], u[e, h]])
-        gram += np.outer(z, z)
-        cross += np.outer(z, x[e, h + 1])
-    found = message.sums(message.integers(LqBatch(x, u, len(x))).astype(float))
-    np.testing.assert_allclose(found[0], gram, atol=1e-10)
-    np.testing.assert_allclose(found[1], cross, atol=1e-10)
-
-
 def test_a_batch_of_many_has_the_mean_and_the_spread_of_its_sum():
     rng, message = np.random.default_rng(0), LqMessage(1, 1, 3)
     states, controls = rng.uniform(-1, 1, (4000, 4, 1)), rng.uniform(-1, 1, (4000, 3, 1))

@@ -65,7 +65,7 @@ def silent_batches(ends):
         yield LqBatch(np.zeros((1, H + 1, n)), np.zeros((1, H, d)), b - a, zero)
 
 
-def broken(make, ask, runs: int = 60) -> tuple[float, float]:
+def broken(make, ask, runs: int = 40) -> tuple[float, float]:
     """Shares of runs in which the noise of the Gram or the cross sums left its bound at some read."""
     ends = batch_ends(K, 2.0)
     left = np.zeros(2)

@@ -35,7 +35,9 @@ def apart(points):
     return int(((points[:, None] - points[None]) ** 2).sum(-1).max())
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.slow if c == "per step" else ()) for c in CASES])
+@pytest.mark.parametrize(
+    "case", [*list(CASES)[:2], *(pytest.param(c, marks=pytest.mark.slow) for c in ("per step", "two episodes"))]
+)
 def test_followers_move_as_little_as_is_charged_and_no_less(case):
     card = tiny(**CASES[case])
     layout = FollowLayout(card)

@@ -58,7 +58,7 @@ def test_projection_is_what_cvxpy_finds(seed):
 def test_a_solver_that_stops_at_its_own_tolerance_withholds_nothing():
     # four almost empty tables of 36 to 250 cells in 400 ended 1e-6 from x, and a night was not published
     rng = np.random.default_rng(0)
-    for _ in range(60):
+    for _ in range(30):
         size, people, scale = int(rng.choice([36, 250])), 10 ** rng.uniform(0, 2), 10 ** rng.uniform(0, 4)
         counts = rng.multinomial(int(people), rng.dirichlet(np.full(size, 0.2)), size=3)
         tables, totals = counts + rng.normal(0, scale, (3, size)).round(), np.full(3, max(1.0, float(int(people))))

@@ -99,15 +99,6 @@ def claims(card: Card, tables: str = "two_tables", only: tuple[str, ...] | None 
     return {t: (s.l2_squared, s.l1) for t, s in parts.items() if only is None or t in only}
 
 
-def test_two_count_tables_move_by_4h_in_both_norms():
-    card = tiny()
-    each = episodes(card, [0.0])
-    v = vectors(card, [(e,) for e in each], ["n_sa", "n_sas"])
-    both = np.concatenate([v["n_sa"], v["n_sas"]], axis=1)
-    assert largest(both) == (4 * 2, 4 * 2)
-    assert claims(card, only=("n_sa", "n_sas")) == {"n_sa": (4, 4), "n_sas": (4, 4)}
-
-
 CASES = {
     "per step, one episode": (tiny(), [0.0, 1.0]),
     "per step, one episode, finer lattice": (tiny(steps=3, horizon=1), [0.0, 1 / 3, 2 / 3, 1.0]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-import threading
 
 import pytest
 
@@ -254,18 +253,3 @@ def test_the_lock_names_its_store_and_is_free_when_its_holder_is_gone(tmp_path):
             raise AssertionError
     with one_at_a_time(tmp_path / "a", wait=False) as again:
         assert again == first
-
-
-def test_a_second_run_waits_for_the_lock(tmp_path):
-    entered = threading.Event()
-
-    def wait() -> None:
-        with one_at_a_time(tmp_path):
-            entered.set()
-
-    second = threading.Thread(target=wait)
-    with one_at_a_time(tmp_path):
-        second.start()
-        assert not entered.is_set()
-    second.join(60)
-    assert entered.is_set()

@@ -10,7 +10,7 @@ from reticent import CardError
 
 
 @pytest.mark.parametrize("name", ["double-integrator", pytest.param("lq-4", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("behaviour", ["sphere", "zero"])
+@pytest.mark.parametrize("behaviour", ["sphere", pytest.param("zero", marks=pytest.mark.slow)])
 def test_the_value_of_an_explorer_is_that_of_its_simulation(name, behaviour):
     world = load_lq_world(name)
     x, u = simulate(world, explorer(world, behaviour), 40_000, np.random.default_rng(0))
