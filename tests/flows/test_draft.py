@@ -695,6 +695,7 @@ def test_the_commands_that_a_page_of_real_people_names_are_not_refused(tmp_path,
         mood, drug = draw.choice("ab"), draw.choice("xy")
         lines.append(f"p{i},{mood},{drug},{int(draw.random() < (0.9 if drug == 'x' else 0.1))}")
     page = studied(tmp_path, "person,mood,drug,cured", lines, "drug")
+    assert "set_aside" in page, "the gate"
     # the difference of the two lines above it may have the other sign
     assert "it need not be that of the two scores" in " ".join(page.split())
     commands = re.findall(r"reticent ((?:promote|ledger sign) .*?)(?:, and|\. If so)", page)

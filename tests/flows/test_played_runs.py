@@ -87,8 +87,15 @@ def test_every_private_agent_leaves_a_run_that_verifies_and_acts(agent, tmp_path
     assert (folder / "report.html").read_bytes() == drawn
 
 
-def test_the_suboptimality_is_that_of_the_policy_in_the_folder(tmp_path):
-    result = call(tmp_path / "home", "simulate", write(tmp_path, "private-linopt-po"))
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A run of a mixture agent."""
+    root = tmp_path_factory.mktemp("mixed")
+    return call(root / "home", "simulate", write(root, "private-linopt-po"))
+
+
+def test_the_suboptimality_is_that_of_the_policy_in_the_folder(mixed):
+    result = mixed
     rows = pl.read_parquet(Path(result["folder"]) / "policy.parquet")
     mdp = world_of(Trial("uniform", "riverswim_homogeneous", (("states", 3),), 1))
     p = np.zeros(mdp.shape)
@@ -102,13 +109,12 @@ def test_the_suboptimality_is_that_of_the_policy_in_the_folder(tmp_path):
     assert told.price == pytest.approx(mine.mean - next(a for a in told.agents if a.role == "plain").suboptimality.mean)
 
 
-def test_the_verdict_says_what_it_is_worth_at_the_end_and_what_learning_it_cost(tmp_path):
-    learnt = call(tmp_path, "simulate", write(tmp_path, "private-linopt-vi"))
-    text = Path(learnt["folder"], "report.md").read_text(encoding="utf-8")
+def test_the_verdict_says_what_it_is_worth_at_the_end_and_what_learning_it_cost(mixed):
+    text = Path(mixed["folder"], "report.md").read_text(encoding="utf-8")
     assert "an episode on average over 2 seeds" in text.splitlines()[0]
     assert "The 200 episodes from which it learnt lost" in text.splitlines()[0]
     assert "; by medians " in text and "| Mean | Median |" in text
-    assert "`dp-ucbvi-jdp` learns from counts" in learnt["proposal"]
+    assert "`dp-ucbvi-jdp` learns from counts" in mixed["proposal"]
 
 
 def test_a_plant_that_grows_is_played_and_a_controller_that_stays_at_zero_is_said_to_do_nothing(tmp_path):
@@ -293,6 +299,6 @@ def test_a_plant_of_ones_own_is_a_world_for_the_agents_of_plants(tmp_path, monke
     assert "is a linear plant" in str(done.exception)
 
 
-def test_nights_and_simulations_name_the_agent_alike(tmp_path):
-    short, long = (call(tmp_path, "simulate", write(tmp_path, f"dp-ucbvi{x}", episodes=30)) for x in ("", "-jdp"))
+def test_nights_and_simulations_name_the_agent_alike(made, tmp_path):
+    short, long = call(tmp_path, "simulate", write(tmp_path, "dp-ucbvi")), made[1]
     assert short["agent"] == "dp-ucbvi-jdp" and short["run"] == long["run"] and short["regret"] == long["regret"]

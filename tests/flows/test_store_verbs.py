@@ -120,17 +120,6 @@ def test_a_purge_that_died_blocks_no_later_one_and_is_noted_once(tmp_path, monke
     assert not purge_job(str(shop), home, keep=1, yes=True)["purged"]
 
 
-def test_what_a_purge_that_died_had_renamed_goes_with_the_next(used, monkeypatch):
-    shop, home = used
-
-    purge_that_dies(shop, home, monkeypatch)
-    lineage = home.store / "shop"
-    assert list(lineage.glob(".purging-*/part-*.parquet"))
-    assert purge_job(str(shop), home, keep=1, yes=True)["purged"]
-    assert not list(lineage.glob(".purging-*"))
-    assert [p.name for p in lineage.glob("snapshot-*")] == ["snapshot-0002"]
-
-
 def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
     """It once took the work in progress from under the ingest, which then died half-way."""
     shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
@@ -182,3 +171,4 @@ def test_the_store_and_all_in_it_are_the_owners_alone(used):
     for path in [home.store, *home.store.rglob("*")]:
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
+    assert stat.S_IMODE((home.root / "ledger.db").stat().st_mode) == 0o600

@@ -45,14 +45,8 @@ _NAMES = (("ill", "well"), ("strong", "mild"))
 
 def visits(visit: int, who: Any, ill: Any, strong: Any, good: Any, **more: Any) -> pl.DataFrame:
     """Rows of one visit."""
-    cells = {
-        "who": who,
-        "stay": who,
-        "visit": np.full(len(who), visit),
-        "good": good * 1.0,
-        "ill": ill,
-        "strong": strong,
-    }
+    cells = {"who": who, "stay": who, "visit": np.full(len(who), visit), "good": good * 1.0, "ill": ill}
+    cells["strong"] = strong
     log = pl.DataFrame(cells).with_columns(pl.col("ill", "strong").cast(pl.Boolean))
     state, done = (pl.when(name).then(pl.lit(name)).otherwise(pl.lit(other)) for name, other in _NAMES)
     return log.select("who", "stay", "visit", "good", state.alias("state"), done.alias("done")).with_columns(**more)
