@@ -83,7 +83,7 @@ def test_more_noise_is_worse_and_more_people_are_better(tmp_path, few):
     home = home_at(tmp_path / "home")
     mean = []
     for rho in (0.001, 0.1, 10.0):
-        asked = recipe(tmp_path, f"rho{rho}", more=f"[privacy]\nrho = {rho}\n{WORLD}")
+        asked = recipe(tmp_path, f"rho{rho:g}".replace(".", "_"), more=f"[privacy]\nrho = {rho}\n{WORLD}")
         mean.append(foresee_job(asked, home)["suboptimality"]["mean"])
     assert mean[0] > 3 * mean[1] > 3 * mean[2]
     asked = recipe(tmp_path, "people", more=f"[privacy]\nrho = 0.1\n{WORLD}")

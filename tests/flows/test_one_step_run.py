@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +75,7 @@ def logged(tmp_path_factory):
 
 @pytest.fixture
 def shelf(logged, tmp_path):
-    (tmp_path / "log.parquet").symlink_to(logged)
+    shutil.copy(logged, tmp_path)
     table = {"state": [str(s) for s in range(6)], "severity": [float(s) for s in range(6)]}
     pq.write_table(pa.table(table), tmp_path / "states.parquet")
 
