@@ -202,10 +202,8 @@ def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
 def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path):
     folder, home = lay_out(tmp_path / "shop", cap=50.0), home_at(tmp_path / "home")
     ingest_job(str(folder), home)
-    table = 'rho = 1.0\nsampler = "table"'
-    (folder / "table.toml").write_text((folder / "private.toml").read_text().replace("rho = 1.0", table))
     with pytest.raises(CardError, match="sampler = 'exact'"):
-        run_job(str(folder / "table.toml"), home)
+        run_job(fast_in(folder), home)
     assert plan_job(str(folder / "private.toml"), home)["spent_before"] == 0
 
 
@@ -238,11 +236,15 @@ def test_a_plan_shows_less_and_more_budget_fewer_and_more_people(shop, home):
     assert plan_job(str(shop / "exact.toml"), home)["what_if"] == []
 
 
-def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
+def fast_in(shop):
     text = (shop / "private.toml").read_text().replace("rho = 1.0", 'rho = 1.0\nsampler = "table"')
     (shop / "fast.toml").write_text(text)
+    return str(shop / "fast.toml")
+
+
+def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
     slow = run_job(str(shop / "private.toml"), home)
-    fast = run_job(str(shop / "fast.toml"), home)
+    fast = run_job(fast_in(shop), home)
     assert not fast["replayed"] and fast["ledger"]["spent_rho"] == pytest.approx(2 * slow["ledger"]["spent_rho"])
     proof = json.loads((home.runs / fast["run"] / "certificate.json").read_text())
     assert "inversion with lazy bits" in proof["guarantee"]["sampler"] and proof["guarantee"]["noise"] == "os"
@@ -254,13 +256,11 @@ def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
 
 
 def test_a_larger_cap_replays_what_the_fast_sampler_drew(shop, home):
-    text = (shop / "private.toml").read_text().replace("rho = 1.0", 'rho = 1.0\nsampler = "table"')
-    (shop / "fast.toml").write_text(text)
-    run_job(str(shop / "fast.toml"), home)
+    run_job(fast := fast_in(shop), home)
     card = shop / "card.toml"
     card.write_text(card.read_text().replace("rho = 3.0", "rho = 4.0"))
     register_job(str(shop), home, amend=True)
-    assert run_job(str(shop / "fast.toml"), home)["replayed"]
+    assert run_job(fast, home)["replayed"]
 
 
 def test_a_sampler_whose_share_of_delta_is_not_counted_is_refused(shop, home):

@@ -80,7 +80,7 @@ def test_all_six_sums_have_one_price(shop, published):
 
 
 def test_plan_says_it_before_anything_is_spent(shop):
-    said = call(shop, "plan", write(shop, "planned", privacy="[privacy]\nrho = 1.0", more=LOGGED))
+    said = call(shop, "plan", "--no-quality", write(shop, "planned", privacy="[privacy]\nrho = 1.0", more=LOGGED))
     assert "J = 6 scores" in json.dumps(said) and "tabular-dr-logged" in json.dumps(said)
 
 

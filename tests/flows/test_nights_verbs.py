@@ -41,13 +41,13 @@ def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, m
     shop.on(4)
     now = plan_job(shop.recipe, shop.home)
     assert (now["counter"]["replays"], now["counter"]["charge_rho"], now["allowed"]) == (False, 0, True)
-    shown = verb(shop, "plan", shop.recipe)
+    shown = verb(shop, "plan", "--no-quality", shop.recipe)
     assert shown.exit_code == 0, shown.output
     assert "today is night 4, 4 left after it; a run charges ρ = 0" in shown.output
     shop.on(9)
     over = plan_job(shop.recipe, shop.home)
     assert not over["allowed"] and (over["counter"]["night"], over["counter"]["left"]) == (None, 0)
-    assert "today is no night of this counter" in verb(shop, "plan", shop.recipe).output
+    assert "today is no night of this counter" in verb(shop, "plan", "--no-quality", shop.recipe).output
     assert "counter (tree, 8 nights from 2026-01-01 to 2026-01-08): paid once for all of them, 2 drawn" in shown.output
 
 
@@ -84,12 +84,12 @@ def test_a_schedule_refuses_a_counter_beyond_it_with_exit_4(tmp_path, monkeypatc
     shop.deliver(customers(0, 60))
     with pytest.raises(BudgetError, match=r"left 0\.5 of 0\.5 this month"):
         run_job(shop.recipe, shop.home)
-    refused = verb(shop, "plan", shop.recipe, "--json")
+    refused = verb(shop, "plan", "--no-quality", shop.recipe, "--json")
     assert refused.exit_code == 4 and json.loads(refused.stdout)["allowed"] is False
     plan = plan_job(shop.recipe, shop.home)
     assert not plan["allowed"] and plan["limit"] == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
     assert plan["fits"]["rho"] == 0.5
-    shown = verb(shop, "plan", shop.recipe).output
+    shown = verb(shop, "plan", "--no-quality", shop.recipe).output
     assert "this month: ρ = 0.5, left 0.5" in shown and "what still fits: rho = 0.5" in shown
     assert "schedule: ρ = 0.5 a month; left now 0.5" in verb(shop, "ledger", "show", "--card", shop.folder).output
 

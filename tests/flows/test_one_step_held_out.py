@@ -204,7 +204,7 @@ def test_a_refusal_says_how_many_people_or_how_much_budget_it_takes(shop):
     with pytest.raises(CardError, match=r"or ask for a larger rho, up to 1$"):
         plan_job(str(low), home_at(shop / "home"))
     enough = write(shop, "enough", agent="dp-one-step", privacy="[privacy]\nrho = 2.8")
-    assert call(shop, "plan", enough)
+    assert call(shop, "plan", "--no-quality", enough)
 
 
 def test_a_usual_option_typed_is_another_recipe_where_it_is_not_what_runs(pooled, left_out):
