@@ -119,9 +119,7 @@ def test_the_verdict_says_what_it_is_worth_at_the_end_and_what_learning_it_cost(
 
 def test_a_plant_that_grows_is_played_and_a_controller_that_stays_at_zero_is_said_to_do_nothing(tmp_path):
     grows = PLANT.replace("A = [[0.5, 0.1], [0.0, 0.4]]", "A = [[1.1, 0.1], [0.0, 0.4]]")
-    folder = Path(
-        call(tmp_path, "simulate", write(tmp_path, "private-adaptive-lqr", grows, episodes=30, runs=1))["folder"]
-    )
+    folder = Path(call(tmp_path, "simulate", write(tmp_path, "private-adaptive-lqr", grows, episodes=30))["folder"])
     assert "It never left zero" in (folder / "report.md").read_text(encoding="utf-8")
 
 
