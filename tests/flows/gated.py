@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.ledger.ledger import Ledger
 from tests.flows.nights import stop_clock
-from tests.flows.shop import lay_out
+from tests.flows.shop import lay_out, write_log
 from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, register_job, run_job
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
@@ -21,9 +21,8 @@ def typo(log, people=400):
 
 class Shop:
     def __init__(self, folder: Path, *, kind="real", cap=3.0, log=None, tolerance=STRICT):
-        self.folder = lay_out(
-            folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap, log=log
-        )
+        ledger = "ledger.db" if kind == "real" else "home"
+        self.folder = lay_out(folder / "shop", kind=kind, ledger=ledger, cap=cap, log=log)
         card = self.folder / "card.toml"
         card.write_text(card.read_text() + tolerance)
         self.home = home_at(folder / "home")
@@ -33,9 +32,7 @@ class Shop:
 
     def ingest(self, log=None):
         if log is not None:
-            card = (self.folder / "card.toml").read_text()
-            lay_out(self.folder, log=log)
-            (self.folder / "card.toml").write_text(card)
+            write_log(self.folder, log)
         return ingest_job(str(self.folder), self.home)
 
     def run(self, name="private", **more):
@@ -72,9 +69,5 @@ class Nights(Shop):
     def night(self, night, log=None):
         self.on(night)
         if log is not None:
-            card = (self.folder / "card.toml").read_text()
-            recipe = (self.folder / "private.toml").read_text()
-            lay_out(self.folder, log=log)
-            (self.folder / "card.toml").write_text(card)
-            (self.folder / "private.toml").write_text(recipe)
+            write_log(self.folder, log)
         return nightly_job(str(self.folder / "private.toml"), self.home)

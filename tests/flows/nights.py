@@ -18,7 +18,7 @@ from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.continual_step import ContinualRelease, append_step
 from pipeline.transaction.transaction import Curated
 from tests.flows.same_key import same_key
-from tests.flows.shop import RECIPE, lay_out, rows
+from tests.flows.shop import RECIPE, lay_out, rows, write_log
 from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, register_job, run_job
 
 FIRST = date(2026, 1, 1)
@@ -78,8 +78,7 @@ class Shop:
 
     def lay(self, log: list[tuple]) -> None:
         """Put a log in place of the last; of no rows, it is a header."""
-        lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in log)]
-        (self.folder / "log.csv").write_text("\n".join(lines) + "\n")
+        write_log(self.folder, log)
 
     def deliver(self, log: list[tuple]) -> None:
         """Ingest a log in place of the last."""

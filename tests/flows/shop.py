@@ -14,7 +14,7 @@ from tests.jobs import home_at, ingest_job, register_job
 
 CARD = """
 schema_version = 1
-name = "shop"
+name = "{name}"
 kind = "{kind}"
 [unit]
 user = "customer"
@@ -74,13 +74,19 @@ def _simulated(users: int, seed: int) -> tuple[tuple, ...]:
     return tuple(found)
 
 
-def lay_out(folder: Path, *, kind: str = "synthetic", ledger: str = "home", cap: float = 3.0, log=None) -> Path:
+def write_log(folder: Path, log, more: str = "") -> None:
+    """Put a log in the place of the last; ``more``: names of further columns."""
+    lines = [f"customer,visit,t,mood,offer,sale,left{more}", *(",".join(map(str, r)) for r in log)]
+    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+
+
+def lay_out(
+    folder: Path, *, name: str = "shop", kind: str = "synthetic", ledger: str = "home", cap: float = 3.0, log=None
+) -> Path:
     """Write card, log and recipes; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "card.toml").write_text(CARD.format(kind=kind, ledger=ledger, cap=cap) + "reserve = 0\n")
-    lines = ["customer,visit,t,mood,offer,sale,left"]
-    lines += [",".join(map(str, r)) for r in (rows() if log is None else log)]
-    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    (folder / "card.toml").write_text(CARD.format(name=name, kind=kind, ledger=ledger, cap=cap) + "reserve = 0\n")
+    write_log(folder, rows() if log is None else log)
     for name, agent, privacy in (
         ("private", "dp-apvi", "[privacy]\nrho = 1.0"),
         ("both", "dp-apvi", '[privacy]\nrho = 1.0\nrelease = "two_tables"'),

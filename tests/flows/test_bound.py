@@ -56,25 +56,27 @@ def other_log(folder) -> None:
     (folder / "log.csv").write_text("".join(lines[: len(lines) // 10]))
 
 
-def other_behaviour(folder) -> None:
-    told = json.loads((folder / "generated.json").read_text())
-    (folder / "generated.json").write_text(json.dumps(told | {"behaviour": "another"}))
+def record(text: str, **changes):
+    """Writes another record of how the log was made."""
+
+    def change(folder) -> None:
+        file = folder / "generated.json"
+        file.write_text(text or json.dumps(json.loads(file.read_text()) | changes))
+
+    return change
 
 
-def fewer_episodes(folder) -> None:
-    told = json.loads((folder / "generated.json").read_text())
-    (folder / "generated.json").write_text(json.dumps(told | {"episodes": 40}))
-
-
-def no_record(folder) -> None:
-    (folder / "generated.json").unlink()
-
-
-def no_json(folder) -> None:
-    (folder / "generated.json").write_text("[]")
-
-
-@pytest.mark.parametrize("change", [other_log, other_behaviour, fewer_episodes, no_record, no_json])
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_log,
+        record("", behaviour="another"),
+        record("", episodes=40),
+        record("[]"),
+        lambda folder: (folder / "generated.json").unlink(),
+    ],
+    ids=["log", "behaviour", "episodes", "no record", "none"],
+)
 def test_with_any_other_log_under_the_same_card_it_is_none(measured, change):
     folder, home = measured
     change(folder)

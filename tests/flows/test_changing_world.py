@@ -70,8 +70,8 @@ def test_a_change_is_answered_within_two_nights_and_forgotten_after_the_window(t
     # the same night once more says the same, and moves nothing
     again = clinic.night(4)
     assert again["replayed"] and again["promotion"]["held"] == fell["promotion"]["held"]
-    later = [clinic.night(k) for k in range(5, 10)]
-    assert [n["promotion"]["promoted"] for n in later] == [False, False, True, True, True]
+    later = [clinic.night(k) for k in range(5, 9)]
+    assert [n["promotion"]["promoted"] for n in later] == [False, False, True, True]
     assert later[-1]["night"]["played"]["policy"] > later[-1]["night"]["played"]["practice"] + 1
     # all of it for the one charge, which a checker recomputes
     assert later[-1]["ledger"]["spent_rho"] == pytest.approx(1.0, abs=1e-9)
@@ -82,19 +82,13 @@ def test_a_change_is_answered_within_two_nights_and_forgotten_after_the_window(t
 
 
 def test_without_a_window_practice_serves_until_somebody_promotes_by_name(tmp_path, alerts):
-    clinic, home = clinic_in(tmp_path, changes=3), home_at(tmp_path / "home")
-    nights = [clinic.night(k) for k in (1, 2, 3, 4, 5)]
-    assert [n["promotion"]["promoted"] for n in nights] == [True, True, False, False, False] and len(alerts()) == 1
+    clinic, home = clinic_in(tmp_path, changes=2), home_at(tmp_path / "home")
+    nights = [clinic.night(k) for k in (1, 2, 3)]
+    assert [n["promotion"]["promoted"] for n in nights] == [True, False, False] and len(alerts()) == 1
     assert "until somebody promotes a run by name" in nights[-1]["promotion"]["held"][0]
     call(home.root, "promote", nights[-1]["run"])
     assert "practice_since" not in json.loads((home.runs / ".current.json").read_text())
-    assert clinic.night(6)["night"]["played"] is not None
-
-
-def test_a_quiet_world_is_left_alone(tmp_path, alerts):
-    clinic = clinic_in(tmp_path, people=300)
-    nights = [clinic.night(k) for k in range(1, 5)]
-    assert all(n["promotion"]["promoted"] for n in nights) and not alerts()
+    assert clinic.night(4)["night"]["played"] is not None
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,11 @@ def result(folder):
     return compared(folder)
 
 
-def compared(folder, *more):
-    done = invoke("--home", folder / "home", "compare", folder / "tiny.toml", "--json", *more)
+def compared(folder, text=None):
+    """What the verb says of the recipe there; ``text``: of this one, written before."""
+    if text is not None:
+        (folder / "tiny.toml").write_text(text)
+    done = invoke("--home", folder / "home", "compare", folder / "tiny.toml", "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
@@ -114,9 +117,8 @@ def test_claims_are_judged_by_their_rules(result):
 
 def test_the_page_loads_nothing_and_says_what_must_be_said(result):
     html = page(result)
-    assert (
-        "simulation, not private" in html and "<script" not in html and "://" not in re.sub(r'xmlns="[^"]*"', "", html)
-    )
+    assert "simulation, not private" in html and "<script" not in html
+    assert "://" not in re.sub(r'xmlns="[^"]*"', "", html)
     for words in ("one user is one episode", "&gt; 100", "Episodes for the same quality", "What one user sends"):
         assert words in html, words
     assert "| Mean | Median | Std |" in page(result, "page.md")
@@ -157,8 +159,7 @@ def test_each_way_that_an_agent_plays_needs_its_own_episodes(tmp_path):
     """Of two ways of one agent the table has both, whichever stands first; uniform choice need not stand first."""
     both = '{ name = "ucbvi", pooled = true }, { name = "dp-apvi", pooled = true }, "uniform"'
     text = RECIPE.replace('agents = ["uniform", "best-constant"]', 'agents = ["best-constant"]')
-    (tmp_path / "tiny.toml").write_text(text.replace('"counts-shuffle"', both))
-    result = compared(tmp_path)
+    result = compared(tmp_path, text.replace('"counts-shuffle"', both))
     names = {n["agent"] for n in result["needed"]}
     assert {"ucbvi, pooled", "ucbvi, per step", "dp-ucbvi-jdp", "apvi"} <= names and len(names) == 7
     for n in result["needed"]:
@@ -176,8 +177,8 @@ def test_a_control_names_its_agent_as_nights_do(tmp_path):
     text = grid.replace("[1.0, 10.0]", "[1.0]")
     told = []
     for name in ("dp-ucbvi", "dp-ucbvi-jdp"):
-        (tmp_path / "tiny.toml").write_text(text.replace("{of}", of.format(name)))
-        told.append([r for r in compared(tmp_path)["rows"] if r["agent"] == "no-data"])
+        rows = compared(tmp_path, text.replace("{of}", of.format(name)))["rows"]
+        told.append([r for r in rows if r["agent"] == "no-data"])
     assert told[0] == told[1] and told[0][0]["of"] == "dp-ucbvi-jdp"
 
 
@@ -185,15 +186,14 @@ def test_so_few_episodes_are_compared_that_a_tenth_of_them_is_none(tmp_path):
     text = RECIPE.replace("episodes = { first = 10, last = 100, per_decade = 1 }", "episodes = [1, 9]")
     few = '"apvi", "dp-apvi"]'
     text = text.replace(f'{few[:-1]}, "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle"]', few)
-    (tmp_path / "tiny.toml").write_text(text.replace("[1.0, 10.0]", "[1.0]").replace("runs = 2", "runs = 1"))
-    assert {r["episodes"] for r in compared(tmp_path)["rows"]} == {1, 9, 10}
+    text = text.replace("[1.0, 10.0]", "[1.0]").replace("runs = 2", "runs = 1")
+    assert {r["episodes"] for r in compared(tmp_path, text)["rows"]} == {1, 9, 10}
 
 
 def test_one_bar_is_of_one_world(tmp_path):
     more = '{ name = "riverswim_homogeneous", states = 3 }, { name = "riverswim_homogeneous", states = 4 }'
     text = (RECIPE + CLAIMS).replace('{ name = "riverswim_homogeneous", states = 3 }', more)
-    (tmp_path / "tiny.toml").write_text(text.replace("[1.0, 10.0]", "[1.0]"))
-    result = compared(tmp_path)
+    result = compared(tmp_path, text.replace("[1.0, 10.0]", "[1.0]"))
     assert not {"needed", "bar"} & set(result)
     # each of four private agents in two worlds
     assert result["claims"][1]["regime"].startswith("in 6 of 8")
@@ -298,14 +298,12 @@ words = "a claim"
 """
 
 
-@pytest.mark.parametrize("epsilons", [(2.0, 4.0), (4.0, 2.0)])
-@pytest.mark.parametrize("comparison", ["below", "not above"])
+@pytest.mark.parametrize(("epsilons", "comparison"), [((2.0, 4.0), "below"), ((4.0, 2.0), "not above")])
 def test_of_one_run_nothing_is_said_to_be_larger_or_not(tmp_path: Path, epsilons, comparison) -> None:
     of, than = (f'{{ agent = "dp-ucbvi-jdp", epsilon = {e} }}' for e in epsilons)
     claim = f'of = {of}\nthan = {than}\ncomparison = "{comparison}"'
     agents = '{ name = "ucbvi", rewards = "learnt" }, { name = "dp-ucbvi-jdp", rewards = "learnt" }'
-    (tmp_path / "tiny.toml").write_text(SURE.format(episodes=300, agents=agents, runs=1, claim=claim))
-    [judged] = compared(tmp_path)["claims"]
+    [judged] = compared(tmp_path, SURE.format(episodes=300, agents=agents, runs=1, claim=claim))["claims"]
     assert not judged["holds"] and "of one run, which has no standard error" in judged["regime"]
 
 
@@ -313,14 +311,12 @@ def test_a_claim_over_what_loses_nothing_has_nothing_to_judge(tmp_path: Path) ->
     options = 'rewards = "learnt", behaviour = "uniform" }'
     agents = f'{{ name = "apvi", {options}, {{ name = "dp-apvi", {options}'
     claim = 'of = { agent = "dp-apvi" }\nover = { agent = "plain" }\ncomparison = "at most"\nvalue = 10'
-    (tmp_path / "tiny.toml").write_text(SURE.format(episodes=1_000_000, agents=agents, runs=2, claim=claim))
-    [judged] = compared(tmp_path)["claims"]
+    [judged] = compared(tmp_path, SURE.format(episodes=1_000_000, agents=agents, runs=2, claim=claim))["claims"]
     assert not judged["holds"] and "no row to judge" in judged["regime"]
 
 
 def test_no_standard_errors_are_claimed_of_what_has_none(tmp_path: Path) -> None:
     claim = 'metric = "end"\nof = { agent = "dp-ucbvi-jdp" }\nthan = { agent = "plain" }\ncomparison = "above"'
     agents = '{ name = "ucbvi", rewards = "learnt" }, { name = "dp-ucbvi-jdp", rewards = "learnt" }'
-    (tmp_path / "tiny.toml").write_text(SURE.format(episodes=300, agents=agents, runs=2, claim=claim))
-    [judged] = compared(tmp_path)["claims"]
+    [judged] = compared(tmp_path, SURE.format(episodes=300, agents=agents, runs=2, claim=claim))["claims"]
     assert "standard errors" not in judged["rule"]

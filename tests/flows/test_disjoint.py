@@ -27,9 +27,7 @@ def ward(tmp_path):
 
     def make(name, first, count, *, cap=1.0, apart=()):
         log = [(f"c{first + int(u[1:])}", *rest) for u, *rest in rows(count)]
-        folder = lay_out(tmp_path / name, kind="real", ledger="../ledger.db", cap=cap, log=log)
-        card = folder / "card.toml"
-        card.write_text(card.read_text().replace('name = "shop"', f'name = "{name}"'))
+        folder = lay_out(tmp_path / name, name=name, kind="real", ledger="../ledger.db", cap=cap, log=log)
         register_job(str(folder), home)
         if apart:
             disjoint(ledger_in(tmp_path), name, *apart)

@@ -21,6 +21,8 @@ from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.flows.verb import invoke
 from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, page_of, plan_job, register_job, run_job
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 WEEK = [f"2026-01-{day:02d}" for day in range(5, 15)]
 Log = Sequence[Any]
 
@@ -272,10 +274,9 @@ def test_a_plan_of_a_calendar_counts_what_others_spent_on_the_same_people(
     clock("2026-01-07")
     home = home_at(tmp_path / "home")
     for name, most in (("shop", 9.0), ("other", cap)):
-        folder = lay_out(tmp_path / name, kind="real", ledger="../ledger.db", cap=most)
-        card = folder / "card.toml"
-        named = card.read_text().replace('name = "shop"', f'name = "{name}"')
-        card.write_text(f"{named}[budget.schedule]\n{schedule}\n")
+        folder = lay_out(tmp_path / name, name=name, kind="real", ledger="../ledger.db", cap=most)
+        with (folder / "card.toml").open("a") as card:
+            card.write(f"[budget.schedule]\n{schedule}\n")
         register_job(str(folder), home)
         ingest_job(str(folder), home)
     run_job(str(tmp_path / "other" / "greedy.toml"), home)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from flows.config.home import Work
-from flows.jobs import intake
-from reticent import BudgetError, Store, load_card
+from reticent import BudgetError, Store
 from tests.flows.shop import lay_out
+from tests.flows.verb import invoke
 from tests.jobs import home_at, ingest_job, inspect_job, proof_of, register_job, run_job
+
+pytestmark = pytest.mark.usefixtures("unread")
 
 WIDE = """
 schema_version = 1
@@ -46,36 +47,35 @@ def visits(tmp_path):
     return folder
 
 
-def test_a_wide_log_can_be_looked_at(tmp_path, visits):
-    home = home_at(tmp_path / "home")
-    register_job(str(visits), home)
-    ingest_job(str(visits), home)
+@pytest.fixture
+def home(tmp_path, visits):
+    """The home in which they are registered and ingested."""
+    register_job(str(visits), found := home_at(tmp_path / "home"))
+    ingest_job(str(visits), found)
+    return found
+
+
+def test_a_wide_log_can_be_looked_at(visits, home):
     facts = inspect_job(str(visits), home)
     assert facts["rows"] == 600 and "hidden_state" in facts
 
 
 def test_a_last_step_that_would_count_nowhere_is_said_at_ingest(tmp_path, visits):
-    said: list[str] = []
-    assert not load_card(visits / "card.toml").loses_last_step
-    card = visits / "card.toml"
-    card.write_text(card.read_text().replace(', ends = ["end"]', ""))
-    intake.ingest_job(str(visits), home_at(tmp_path / "home"), Work(say=said.append))
-    assert load_card(card).loses_last_step and "ends = ['end']" in said[0]
+    card, found = visits / "card.toml", []
+    for ends in (', ends = ["end"]', ""):
+        card.write_text(card.read_text().replace(', ends = ["end"]', ends))
+        found.append("ends = ['end']" in invoke("--home", tmp_path / "home", "ingest", visits).stderr)
+    assert found == [False, True]
 
 
 def test_labels_that_fit_no_row_are_told_before_they_cost_a_budget(tmp_path, visits):
     card = visits / "card.toml"
     card.write_text(card.read_text().replace('labels = ["mild", "severe"]', "labels = 2"))
-    home = home_at(tmp_path / "home")
-    register_job(str(visits), home)
-    problem = ingest_job(str(visits), home)["problem"]
+    problem = ingest_job(str(visits), home_at(tmp_path / "home"))["problem"]
     assert problem is not None and "not one of 300 rows is left (most broke unknown_label" in problem
 
 
-def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(tmp_path, visits):
-    home = home_at(tmp_path / "home")
-    register_job(str(visits), home)
-    ingest_job(str(visits), home)
+def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(visits, home):
     run_job(str(visits / "recipe.toml"), home)
     (visits / "ledger.db").unlink()
     for verb in (
@@ -88,10 +88,7 @@ def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(tmp_path, visits)
     assert not (visits / "ledger.db").exists()
 
 
-def test_another_ledger_than_the_runs_own_does_not_make_the_run_look_damaged(tmp_path, visits):
-    home = home_at(tmp_path / "home")
-    register_job(str(visits), home)
-    ingest_job(str(visits), home)
+def test_another_ledger_than_the_runs_own_does_not_make_the_run_look_damaged(tmp_path, visits, home):
     folder = home.runs / run_job(str(visits / "recipe.toml"), home)["run"]
     shop = lay_out(tmp_path / "shop")
     ingest_job(str(shop), home)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from reticent import CardError
-from tests.flows.shop import CARD, RECIPE, rows
+from tests.flows.shop import CARD, RECIPE, rows, write_log
 from tests.flows.verb import answer, invoke
 from tests.jobs import ledger_in
 
@@ -26,11 +26,10 @@ def write(folder, name, share=None, rho=1.0, planner=""):
 
 def lay_out(folder, kind="real", more=""):
     folder.mkdir(exist_ok=True)
-    card = CARD.format(kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=40.0)
+    card = CARD.format(name="shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=40.0)
     card = card.replace("users_public = 400", f"users_public = {PEOPLE}") + more
     (folder / "card.toml").write_text(card)
-    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in rows(PEOPLE))]
-    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    write_log(folder, rows(PEOPLE))
     return folder
 
 
@@ -58,10 +57,8 @@ def first(shop):
 
 
 def test_plan_says_how_many_teach_and_judge(shop):
-    assert call(shop, "plan", write(shop, "held", 0.3, rho=2.0), "--no-quality")["people"] == {
-        "teach": 1500,
-        "judge": 900,
-    }
+    found = call(shop, "plan", write(shop, "held", 0.3, rho=2.0), "--no-quality")
+    assert found["people"] == {"teach": 1500, "judge": 900}
     found = call(shop, "plan", write(shop, "plain"), "--no-quality")
     assert found["people"] == {"teach": 1500, "judge": 0}
     # 1,500 people of 3 steps in 2 states, 3 actions and 3 tables
@@ -145,11 +142,7 @@ def test_simulated_people_are_reserved_where_their_card_says_so(tmp_path):
 
 
 def log_of(folder, first, last):
-    lines = [
-        "customer,visit,t,mood,offer,sale,left",
-        *(",".join(map(str, r)) for r in rows(last) if int(r[0][1:]) >= first),
-    ]
-    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    write_log(folder, (r for r in rows(last) if int(r[0][1:]) >= first))
     call(folder, "ingest", folder / "card.toml")
 
 

@@ -7,17 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from threading import Thread
 
 import polars as pl
 import pytest
 
 import reticent
 from flows.config.home import card_at
-from flows.jobs.intake import purge_job
 from pipeline.logs.store import check_delivery, snapshots
 from reticent import LogError
 from tests.flows.shop import lay_out, rows
+from tests.flows.test_store_verbs import Purge
 from tests.flows.verb import invoke
 from tests.flows.verb import reticent as shell
 from tests.jobs import home_at
@@ -157,19 +156,11 @@ def test_no_purge_comes_between_the_listing_of_the_quarantine_and_its_reading(to
     card = torn / "card.toml"
     card.write_text(card.read_text() + "\n[tolerance]\nbad_reward = 0.0\n")
     call(home.root, "ingest", torn)
-    scan, purges = pl.scan_parquet, []
-
-    def listed(files):
-        if not purges:
-            purges.append(Thread(target=purge_job, args=(str(torn), home), kwargs={"yes": True}))
-            purges[0].start()
-            purges[0].join(0.5)
-        return scan(files)
-
-    monkeypatch.setattr(pl, "scan_parquet", listed)
+    scan, purge = pl.scan_parquet, Purge(torn, home)
+    monkeypatch.setattr(pl, "scan_parquet", lambda files: purge() or scan(files))
     with pytest.raises(LogError, match=r"bad_reward.*first at log\.csv, line"):
         check_delivery(card_at(str(torn), home.shelf), snapshots(home.store, "shop")[-1])
-    purges[0].join()
+    purge.join()
 
 
 @pytest.mark.slow

@@ -127,9 +127,7 @@ def test_the_certificate_says_that_the_card_was_changed_after_a_look(shop, home)
 def test_a_look_at_the_same_people_under_another_name_is_told(tmp_path):
     home, folders = home_at(tmp_path / "home"), []
     for name in ("shop", "again"):
-        folders.append(lay_out(tmp_path / name, kind="real", ledger="../ledger.db"))
-        card = folders[-1] / "card.toml"
-        card.write_text(card.read_text().replace('name = "shop"', f'name = "{name}"'))
+        folders.append(lay_out(tmp_path / name, name=name, kind="real", ledger="../ledger.db"))
         register_job(str(folders[-1]), home)
         ingest_job(str(folders[-1]), home)
     assert "somebody looked" not in told(home.runs / run_job(str(folders[0] / "private.toml"), home)["run"])

@@ -14,8 +14,18 @@ from pipeline.statistics.held_out import held_out_loss, part_costs
 from pipeline.statistics.linear_plan import declared_map
 from pipeline.transaction.transaction import fits
 from reticent import CardError
-from tests.flows.shop import CARD, rows
-from tests.flows.test_held_out_run import HELD, PEOPLE, call, replays, shop, told, write
+from tests.flows.shop import CARD
+from tests.flows.test_held_out_run import (
+    HELD,
+    assert_pays_for_both,
+    assert_practice,
+    assert_verified_and_free_again,
+    call,
+    replays,
+    shop,
+    told,
+    write,
+)
 from tests.flows.verb import invoke, reticent
 from tests.jobs import home_at, ledger_of, run_job
 
@@ -37,10 +47,7 @@ def published(shop, agent):
 def test_other_people_say_what_the_policy_is_worth(shop, published):
     found = told(shop, published)["evaluation"]
     assert found["estimator"] == "linear-dr"
-    sales = sum(r[5] for r in rows(PEOPLE)) / PEOPLE
-    # fresh noise: an interval misses once in forty runs, twice as wide a one once in 100,000
-    low, high = found["practice"]["lower"], found["practice"]["upper"]
-    assert abs(sales - (low + high) / 2) < high - low < 0.4
+    assert_practice(found, 0.4)
     assert found["improvement"]["lower"] > 0, "a call sells to the warm"
     # three inequalities: states, steps, and 900 people who judge, of a rho that counts as 1
     assert found["calibrated"] is True
@@ -58,16 +65,10 @@ def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(shop, pub
     entries, seq = ledger.entries(), told(shop, published, "certificate.json")["ledger"]["entry"]
     commit = next(e for e in entries if e.seq == seq)
     intent = next(e for e in entries if e.seq == commit.body["intent"])
-    joint, parts = intent.body["joint"], [intent.body["joint"][part] for part in ("learn", "evaluate")]
-    assert Fraction(intent.body["rho"]) == max(
-        *(Fraction(p["rho_exact"]) for p in parts), sum(Fraction(p["rho_add_remove"]) for p in parts)
-    )
-    assert Fraction(37, 10) < Fraction(joint["rho_exact"]) <= 4
+    assert_pays_for_both(intent)
+    assert Fraction(37, 10) < Fraction(intent.body["rho"]) <= 4
     assert ("planned_calls" in intent.body) == (agent == "dp-vapvi"), "scales that follow answers are not known before"
-    done = invoke("--home", shop / "home", "ledger", "verify", published)
-    assert done.exit_code == 0, done.output
-    again = call(shop, "run", shop / f"{AGENTS[agent]}.toml")
-    assert again["replayed"] and again["run"] == published
+    assert_verified_and_free_again(shop, shop / f"{AGENTS[agent]}.toml", published)
     # left uncommitted by a crash, it is held against what was known before its first answer
     release = read_release(shop / "home" / "runs" / published)
     quiet = [replace(m, variance=2 * m.variance) if m.table == "b_sum" else m for m in release.mechanisms]

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.privacy.noise import OsNoise
-from tests.flows.test_side_outputs import readable, reticent
+from tests.flows.test_side_outputs import assert_nowhere_but_in_the_store, reticent
 from tests.jobs import home_at, ingest_job, policy_of, run_job, wrong_of
 from tests.learners.lq_shop import NUMBER, ODD, RECIPES, USER, WORD, A, B, lay_out_plant, rows
 
@@ -108,14 +108,6 @@ def test_the_verbs_of_a_run_read_its_gains(plant, tmp_path, capfd):
         assert reticent(root, "policy", "act", run, *wrong) == 2, wrong
 
 
-def test_compare_runs_lays_gains_side_by_side(plant, capfd):
-    home, runs = plant.home, plant.runs
-    assert reticent(home.root.parent, "compare-runs", runs["private"]["run"], runs["exact"]["run"], "--json") == 0
-    told = json.loads(capfd.readouterr().out)
-    assert told["gains"]["total"] == 8 and 0 < told["gains"]["differ"] == len(told["gains"]["rows"])
-    assert told["gains"]["change"] > 0 and told["value"]["lower_gain"] is None
-
-
 def test_inspect_shows_rows_rules_and_what_is_cut(tmp_path, capfd):
     log = [*rows(60), ("far", 0, 0, "9", "0", "3", ""), ("odd", 0, 0, "x", "0", "0.1", "")]
     lay_out_plant(tmp_path / "shop", log=log)
@@ -147,13 +139,7 @@ def test_canaries_of_the_log_stand_nowhere_outside_the_store(tmp_path, capfd):
     for verb in (["report", run.name], ["policy", "show", run.name], ["ledger", "verify", run.name, "--card", shop]):
         assert reticent(tmp_path, *verb) == 0, verb
     said = capfd.readouterr()
-    files = [p for p in tmp_path.rglob("*") if p.is_file() and "store" not in p.parts and p.name != "log.csv"]
-    texts = {str(p): readable(p) for p in files} | {"stdout and stderr": (said.out + said.err).encode()}
-    for where, text in texts.items():
-        for canary in (NUMBER, WORD, USER):
-            assert canary.encode() not in text, (canary, where)
-    stored = b"".join(readable(p) for p in (tmp_path / "home" / "store").rglob("*.parquet"))
-    assert all(canary.encode() in stored for canary in (WORD, USER))
+    assert_nowhere_but_in_the_store(tmp_path, said.out + said.err, (WORD, USER), NUMBER)
 
 
 def test_zero_noise_is_lqr(plant, monkeypatch, tmp_path):

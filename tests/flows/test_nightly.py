@@ -225,25 +225,17 @@ def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard, ni
 
 
 def test_a_night_that_never_came_is_noticed_by_its_age(tmp_path, home, nightly_job):
-    shop = lay_out(tmp_path / "shop")
-    recipe = shop / "private.toml"
-    assert check_night(recipe, home)["problem"] == "no night of private was done within 30 hours"
-    nightly_job(str(shop / "private.toml"), home)
+    recipe = lay_out(tmp_path / "shop") / "private.toml"
+    late = "no night of private was done within 30 hours"
+    assert check_night(recipe, home)["problem"] == late
+    nightly_job(str(recipe), home)
     assert check_night(recipe, home)["problem"] is None
     age(home, "done_at", 31 / 24)
-    assert (
-        check_night(recipe, home)["problem"] == "no night of private was done within 30 hours"
-        and check_night(recipe, home, 32)["problem"] is None
-    )
-
-
-def test_a_damaged_note_hides_no_error_and_is_written_anew(tmp_path, home, nightly_job):
-    shop = lay_out(tmp_path / "shop")
-    recipe = shop / "private.toml"
-    nightly_job(str(shop / "private.toml"), home)
+    assert check_night(recipe, home)["problem"] == late and check_night(recipe, home, 32)["problem"] is None
+    # a damaged note hides no error, and is written anew
     note_of(home).write_text("{")
-    assert check_night(recipe, home)["problem"] == "no night of private was done within 30 hours"
-    nightly_job(str(shop / "private.toml"), home)
+    assert check_night(recipe, home, 32)["problem"] == late.replace("30", "32")
+    nightly_job(str(recipe), home)
     assert check_night(recipe, home)["problem"] is None
 
 

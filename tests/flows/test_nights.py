@@ -28,6 +28,11 @@ pytestmark = pytest.mark.usefixtures("unread")
 KINDS = ("tree", "toeplitz")
 
 
+def seen(shop):
+    """How many people each night counted for the first time."""
+    return [len(np.load(p)) for p in sorted(shop.kept.glob("seen-*"))]
+
+
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k == "toeplitz" else pytest.mark.slow) for k in KINDS])
 def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path, monkeypatch, kind):
     shop = Shop(tmp_path, monkeypatch, counter=kind)
@@ -77,25 +82,23 @@ def test_an_unchanged_night_is_an_empty_leaf_that_costs_nothing_and_a_second_sna
 
 def test_whoever_was_counted_is_not_counted_again(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch)
-    shop.night(1, customers(0, 200))
-    kept = sorted((shop.home.store / "shop").glob("counters/*/leaf-*"))
+    shop.append(1, customers(0, 200))
+    kept = sorted(shop.kept.glob("leaf-*"))
     corrected = [(u, v, t, mood, "none", 0, left) for u, v, t, mood, _, _, left in customers(0, 200)]
     late = [(u, 7, t, *rest) for u, _, t, *rest in customers(0, 50)]
-    shop.night(2, corrected + late)
-    shop.night(3, customers(190, 20))
-    leaves = [np.load(p) for p in sorted((shop.home.store / "shop").glob("counters/*/leaf-*"))]
+    shop.append(2, corrected + late)
+    shop.append(3, customers(190, 20))
+    leaves = [np.load(p) for p in sorted(shop.kept.glob("leaf-*"))]
     assert len(leaves) == 3 and leaves[1].shape == (2, 0) and kept[0].name.startswith("leaf-00001.1")
-    seen = [len(np.load(p)) for p in sorted((shop.home.store / "shop").glob("counters/*/seen-*"))]
-    assert seen == [200, 0, 10]
+    assert seen(shop) == [200, 0, 10]
 
 
 def test_a_capped_person_adds_at_most_m_episodes_over_all_nights(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch, unit='episodes_per_user = 2\nrecurs = "capped"')
     visits = lambda *numbers: [(u, n, t, *rest) for n in numbers for u, _, t, *rest in customers(0, 30)]  # noqa: E731
-    shop.night(1, visits(0))
-    shop.night(2, visits(0, 1, 2))
-    shop.night(3, visits(0, 1, 2, 3))
-    pairs = [np.load(p) for p in sorted((shop.home.store / "shop").glob("counters/*/seen-*"))]
+    for night, numbers in enumerate([(0,), (0, 1, 2), (0, 1, 2, 3)], 1):
+        shop.append(night, visits(*numbers))
+    pairs = [np.load(p) for p in sorted(shop.kept.glob("seen-*"))]
     assert len(pairs[0]) == 30
     users, counted = np.unique(np.concatenate(pairs)[:, :2], axis=0, return_counts=True)
     assert len(users) == 30 and counted.max() == 2
@@ -131,12 +134,11 @@ def test_a_counter_beyond_the_cap_is_refused_before_anything_is_read(tmp_path, m
 
 def test_rows_can_leave_the_store_and_the_counter_goes_on(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch)
-    shop.night(1, customers(0, 200))
+    shop.append(1, customers(0, 200))
     purged = purge_job(str(shop.folder), shop.home, yes=True)
     assert "a nightly counter keeps its exact leaf tables" in purged["not_undone"][-1]
-    assert shop.night(2, customers(0, 300))["counter"]["night"] == 2
-    seen = [len(np.load(p)) for p in sorted((shop.home.store / "shop").glob("counters/*/seen-*"))]
-    assert seen == [200, 100]
+    shop.append(2, customers(0, 300))
+    assert seen(shop) == [200, 100]
     assert Store(shop.home.root).ledger(shop.folder).verify()["ok"]
 
 
@@ -260,8 +262,7 @@ def test_an_episode_waits_for_its_end_and_the_ledger_knows_the_counter_by_it(tmp
     over = {u for u, *_, left in log if left and (u, 2) not in {(r[0], r[2]) for r in log}}
     shop.append(1, [r for r in log if r[2] < 2], waits)
     shop.append(2, log, waits)
-    seen = [len(np.load(p)) for p in sorted(shop.kept.glob("seen-*"))]
-    assert 0 < len(over) < 60 and seen == [len(over), 60 - len(over)]
+    assert 0 < len(over) < 60 and seen(shop) == [len(over), 60 - len(over)]
     told = [e.body["counter"] for e in shop.ledger.entries() if e.kind == "INTENT"]
     assert [t["episodes"] for t in told] == ["closed", "closed"] and Store(shop.home.root).ledger(shop.folder).verify()[
         "ok"

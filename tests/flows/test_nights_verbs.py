@@ -41,13 +41,13 @@ def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, m
     shop.on(4)
     now = plan_job(shop.recipe, shop.home)
     assert (now["counter"]["replays"], now["counter"]["charge_rho"], now["allowed"]) == (False, 0, True)
-    shown = verb(shop, "plan", shop.recipe)
+    shown = verb(shop, "plan", "--no-quality", shop.recipe)
     assert shown.exit_code == 0, shown.output
     assert "today is night 4, 4 left after it; a run charges ρ = 0" in shown.output
     shop.on(9)
     over = plan_job(shop.recipe, shop.home)
     assert not over["allowed"] and (over["counter"]["night"], over["counter"]["left"]) == (None, 0)
-    assert "today is no night of this counter" in verb(shop, "plan", shop.recipe).output
+    assert "today is no night of this counter" in verb(shop, "plan", "--no-quality", shop.recipe).output
     assert "counter (tree, 8 nights from 2026-01-01 to 2026-01-08): paid once for all of them, 2 drawn" in shown.output
 
 
@@ -84,11 +84,12 @@ def test_a_schedule_refuses_a_counter_beyond_it_with_exit_4(tmp_path, monkeypatc
     shop.deliver(customers(0, 60))
     with pytest.raises(BudgetError, match=r"left 0\.5 of 0\.5 this month"):
         run_job(shop.recipe, shop.home)
-    assert verb(shop, "plan", shop.recipe).exit_code == 4
+    refused = verb(shop, "plan", "--no-quality", shop.recipe, "--json")
+    assert refused.exit_code == 4 and json.loads(refused.stdout)["allowed"] is False
     plan = plan_job(shop.recipe, shop.home)
     assert not plan["allowed"] and plan["limit"] == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
     assert plan["fits"]["rho"] == 0.5
-    shown = verb(shop, "plan", shop.recipe).output
+    shown = verb(shop, "plan", "--no-quality", shop.recipe).output
     assert "this month: ρ = 0.5, left 0.5" in shown and "what still fits: rho = 0.5" in shown
     assert "schedule: ρ = 0.5 a month; left now 0.5" in verb(shop, "ledger", "show", "--card", shop.folder).output
 
@@ -181,29 +182,26 @@ def test_the_page_says_which_night_it_is_and_what_it_covers(night):
     assert "This is night 3 (2026-01-03) of a counter over 8 nights (binary tree)" in page
 
 
+FIRST = 'first = "2026-01-01"'
+
+
 @pytest.mark.parametrize(
-    ("nightly", "wrong"),
+    ("agent", "privacy", "nightly", "wrong"),
     [
-        ("nights = 8", "first"),
-        ('first = "2026-01-01"\nnights = 0', "greater than or equal to 1"),
-        ('first = "2026-01-01"\ncounter = "pile"', "'tree' or 'toeplitz'"),
+        ("dp-apvi", "rho = 1.0", "nights = 8", "first"),
+        ("dp-apvi", "rho = 1.0", f"{FIRST}\nnights = 0", "greater than or equal to 1"),
+        ("dp-apvi", "rho = 1.0", f'{FIRST}\ncounter = "pile"', "'tree' or 'toeplitz'"),
+        ("apvi", None, FIRST, r"\[nightly\]"),
+        ("dp-apvi", "epsilon = 1.0", FIRST, r"\[nightly\]"),
+        ("dp-vapvi", "rho = 1.0", FIRST, r"\[nightly\]"),
     ],
 )
-def test_a_wrong_counter_is_a_wrong_recipe(tmp_path, monkeypatch, nightly, wrong):
+def test_a_recipe_that_no_counter_can_serve_is_refused(tmp_path, monkeypatch, agent, privacy, nightly, wrong):
     shop = Shop(tmp_path, monkeypatch)
-    with pytest.raises(CardError, match=wrong):
-        plan_job(shop.write("wrong", nightly), shop.home)
-
-
-@pytest.mark.parametrize(
-    ("agent", "privacy"),
-    [("apvi", ""), ("dp-apvi", "[privacy]\nepsilon = 1.0"), ("dp-vapvi", "[privacy]\nrho = 1.0")],
-)
-def test_agents_and_budgets_without_a_counter_are_refused(tmp_path, monkeypatch, agent, privacy):
-    shop = Shop(tmp_path, monkeypatch)
-    text = f'[recipe]\nname = "x"\ncard = "card.toml"\nagent = "{agent}"\n{privacy}\n[nightly]\nfirst = "2026-01-01"\n'
+    asked = "" if privacy is None else f"[privacy]\n{privacy}\n"
+    text = f'[recipe]\nname = "x"\ncard = "card.toml"\nagent = "{agent}"\n{asked}[nightly]\n{nightly}\n'
     (shop.folder / "x.toml").write_text(text)
-    with pytest.raises(CardError, match=r"\[nightly\]"):
+    with pytest.raises(CardError, match=wrong):
         plan_job(str(shop.folder / "x.toml"), shop.home)
 
 

@@ -27,10 +27,10 @@ PLANT = 'name = "plant"\nA = [[0.5, 0.1], [0.0, 0.4]]\nB = [[0.2], [0.3]]\nhoriz
 PRIVATE = "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n"
 
 
-def write(folder, agent, world=RIVER, more="", episodes=200, privacy=PRIVATE, name="played"):
+def write(folder, agent, world=RIVER, more="", episodes=200, privacy=PRIVATE, name="played", runs=2):
     path = folder / f"{name}.toml"
     head = f'[recipe]\nname = "{name}"\nagent = "{agent}"\n'
-    text = head + privacy + f"[world]\n{world}\n[agent]\n{more}\n[runs]\nepisodes = {episodes}\nruns = 2\n"
+    text = head + privacy + f"[world]\n{world}\n[agent]\n{more}\n[runs]\nepisodes = {episodes}\nruns = {runs}\n"
     path.write_text(text + "seed = 3\n")
     return path
 
@@ -87,8 +87,15 @@ def test_every_private_agent_leaves_a_run_that_verifies_and_acts(agent, tmp_path
     assert (folder / "report.html").read_bytes() == drawn
 
 
-def test_the_suboptimality_is_that_of_the_policy_in_the_folder(tmp_path):
-    result = call(tmp_path / "home", "simulate", write(tmp_path, "private-linopt-po"))
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A run of a mixture agent."""
+    root = tmp_path_factory.mktemp("mixed")
+    return call(root / "home", "simulate", write(root, "private-linopt-po"))
+
+
+def test_the_suboptimality_is_that_of_the_policy_in_the_folder(mixed):
+    result = mixed
     rows = pl.read_parquet(Path(result["folder"]) / "policy.parquet")
     mdp = world_of(Trial("uniform", "riverswim_homogeneous", (("states", 3),), 1))
     p = np.zeros(mdp.shape)
@@ -102,13 +109,12 @@ def test_the_suboptimality_is_that_of_the_policy_in_the_folder(tmp_path):
     assert told.price == pytest.approx(mine.mean - next(a for a in told.agents if a.role == "plain").suboptimality.mean)
 
 
-def test_the_verdict_says_what_it_is_worth_at_the_end_and_what_learning_it_cost(tmp_path):
-    learnt = call(tmp_path, "simulate", write(tmp_path, "private-linopt-vi"))
-    text = Path(learnt["folder"], "report.md").read_text(encoding="utf-8")
+def test_the_verdict_says_what_it_is_worth_at_the_end_and_what_learning_it_cost(mixed):
+    text = Path(mixed["folder"], "report.md").read_text(encoding="utf-8")
     assert "an episode on average over 2 seeds" in text.splitlines()[0]
     assert "The 200 episodes from which it learnt lost" in text.splitlines()[0]
     assert "; by medians " in text and "| Mean | Median |" in text
-    assert "`dp-ucbvi-jdp` learns from counts" in learnt["proposal"]
+    assert "`dp-ucbvi-jdp` learns from counts" in mixed["proposal"]
 
 
 def test_a_plant_that_grows_is_played_and_a_controller_that_stays_at_zero_is_said_to_do_nothing(tmp_path):
@@ -183,7 +189,7 @@ def swum(tmp_path_factory):
 def test_a_world_is_the_released_model_of_a_run(swum, tmp_path):
     home, learnt = swum
     world = f'name = "release:{learnt["run"]}"'
-    result = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, episodes=30))
+    result = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, episodes=30, runs=1))
     report = facts_of(Path(result["folder"]))
     first = json.loads(Path(learnt["report"]).with_name("report.json").read_text())
     assert report.dataset.live_states[: len(first["dataset"]["live_states"])] == first["dataset"]["live_states"]
@@ -199,7 +205,7 @@ def test_a_world_is_the_released_model_of_a_run(swum, tmp_path):
 
 def test_mixture_agents_play_any_tabular_world_at_any_horizon(tmp_path):
     world = 'name = "random"\nstates = 3\nactions = 2\nhorizon = 5'
-    result = call(tmp_path / "home", "simulate", write(tmp_path, "private-linopt-vi", world, episodes=50))
+    result = call(tmp_path / "home", "simulate", write(tmp_path, "private-linopt-vi", world, episodes=50, runs=1))
     assert facts_of(Path(result["folder"])).dataset.horizon == 5
 
 
@@ -218,7 +224,7 @@ def test_a_world_of_the_wrong_kind_is_refused(tmp_path):
 def test_an_online_agent_starts_from_what_an_offline_run_released(swum, tmp_path):
     home, learnt = swum
     world, warm = 'name = "riverswim"\nhorizon = 20', f'warm_start = "run:{learnt["run"]}"'
-    plays = {"episodes": 60}
+    plays = {"episodes": 60, "runs": 1}
     cold = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, name="cold", **plays))
     started = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, warm, name="warm", **plays))
     # 50 000 people have swum before: the first of the new ones knows the way
@@ -284,7 +290,7 @@ def test_a_plant_of_ones_own_is_a_world_for_the_agents_of_plants(tmp_path, monke
     (tmp_path / "my_plants.py").write_text(PLANT_OF_MINE)
     monkeypatch.syspath_prepend(str(tmp_path))
     world = 'name = "my_plants:plant"\npush = 0.5'
-    played = call(tmp_path / "home", "simulate", write(tmp_path, "private-adaptive-lqr", world, episodes=30))
+    played = call(tmp_path / "home", "simulate", write(tmp_path, "private-adaptive-lqr", world, episodes=30, runs=1))
     report = facts_of(Path(played["folder"]))
     assert "my_plants:plant, push 0.5" in report.simulation.world and report.simulation.optimum < 0
     assert call(tmp_path / "home", "ledger", "verify", played["run"])["ok"]
@@ -293,6 +299,6 @@ def test_a_plant_of_ones_own_is_a_world_for_the_agents_of_plants(tmp_path, monke
     assert "is a linear plant" in str(done.exception)
 
 
-def test_nights_and_simulations_name_the_agent_alike(tmp_path):
-    short, long = (call(tmp_path, "simulate", write(tmp_path, f"dp-ucbvi{x}", episodes=30)) for x in ("", "-jdp"))
+def test_nights_and_simulations_name_the_agent_alike(made, tmp_path):
+    short, long = call(tmp_path, "simulate", write(tmp_path, "dp-ucbvi")), made[1]
     assert short["agent"] == "dp-ucbvi-jdp" and short["run"] == long["run"] and short["regret"] == long["regret"]

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from pipeline.online import registry as agents
-from pipeline.online.cells import gather
 from pipeline.online.trial import Trial, marks, staged_curve
 from reticent import CardError, Store, simulate
 from tests.flows.verb import invoke
@@ -153,15 +152,6 @@ def test_marks_end_at_K_and_a_staged_curve_is_exact():
     assert marks(1).tolist() == [1] and marks(10_000)[-1] == 10_000 and len(marks(10**9)) < 200
     at, summed = staged_curve([10, 1000], [2.0, 0.5])
     assert dict(zip(at, summed, strict=True))[10] == 20 and summed[-1] == 20 + 495
-
-
-def test_runs_differ_in_their_seed_alone_when_gathered():
-    trials = [Trial("uniform", "riverswim_homogeneous", (("states", s),), 10, seed=i) for s in (3, 4) for i in (0, 1)]
-    groups = gather(trials, [agents.measure(t) for t in trials])
-    assert [(trial.params, len(each)) for trial, each in groups.items()] == [
-        ((("states", 3),), 2),
-        ((("states", 4),), 2),
-    ]
 
 
 def test_an_agent_that_loses_nothing_is_drawn_and_compared_with_nobody(recipe, tmp_path):

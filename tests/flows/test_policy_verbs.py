@@ -217,16 +217,10 @@ def test_a_damaged_folder_is_a_line_and_not_a_traceback(run):
         policy_of(run)
 
 
-@pytest.mark.slow
-def test_the_verbs_from_outside(tmp_path, run):
-    r = reticent("policy", "show", "some", "--json", cwd=tmp_path)
-    assert [row["tie"] for row in json.loads(r.stdout)["rows"]] == [False, False, False, True, False, False]
-    assert "tie" in reticent("policy", "show", "some", cwd=tmp_path).stdout
+def test_the_verbs_say_what_they_cannot_do_in_a_line(tmp_path, run):
     # nobody vouches for a folder that was made up
     r = reticent("policy", "export", "some", "--to", "p.csv", cwd=tmp_path)
     assert r.returncode == 4 and not (tmp_path / "p.csv").exists(), r.stderr
-    r = reticent("policy", "act", "some", "--state", STATES[1], "--step", 0, "--json", cwd=tmp_path)
-    assert json.loads(r.stdout)["action"] == "@go"
     r = reticent("policy", "act", "some", "--state", STATES[0], "--step", 0, cwd=tmp_path)
     assert KEEP in r.stdout and "never (vetoed): plain" in r.stdout
     for args in (

@@ -48,10 +48,7 @@ def test_a_record_numbered_by_order_is_replaced_and_never_gone(tmp_path):
     assert "or none" in named
 
 
-@pytest.mark.parametrize(
-    "extra",
-    ["[nightly]\nnights = 4\nfirst = 2026-01-01\n", "[linear]\nhalves = true\n"],
-)
+@pytest.mark.parametrize("extra", ["[nightly]\nnights = 4\nfirst = 2026-01-01\n", "[linear]\nhalves = true\n"])
 def test_what_looks_at_a_records_number_needs_ids_of_its_own(extra, tmp_path):
     agent = "dp-apvi" if "nightly" in extra else "dp-vapvi"
     values = real(tmp_path, "RLDS")

@@ -193,7 +193,10 @@ def test_a_recipe_that_cannot_be_says_why(tmp_path, family, what):
 
 PAIRS = (("linear", "all steps"), ("once", "labels outside the domain"), ("halves", "many episodes"))
 NEIGHBOURS = [("linear", recipe, RECORDS[record]) for recipe, record in PAIRS]
-NEIGHBOURS += [("plant", "private", record) for record in lq_shop.ODD.values()]
+NEIGHBOURS += [
+    pytest.param("plant", "private", record, marks=() if name in ("far away", "many episodes") else pytest.mark.slow)
+    for name, record in lq_shop.ODD.items()
+]
 
 
 def log_of(family: str, record: list[Any]) -> list[Any]:

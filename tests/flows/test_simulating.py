@@ -16,6 +16,8 @@ from reticent import CardError, LogOptions, load_card
 from tests.flows.verb import reticent
 from tests.jobs import home_at, ingest_job, run_job, simulate_logs
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 
 

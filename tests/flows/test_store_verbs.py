@@ -120,31 +120,25 @@ def test_a_purge_that_died_blocks_no_later_one_and_is_noted_once(tmp_path, monke
     assert not purge_job(str(shop), home, keep=1, yes=True)["purged"]
 
 
-def test_what_a_purge_that_died_had_renamed_goes_with_the_next(used, monkeypatch):
-    shop, home = used
+class Purge(Thread):
+    """Begins beside what a test does, at the first call."""
 
-    purge_that_dies(shop, home, monkeypatch)
-    lineage = home.store / "shop"
-    assert list(lineage.glob(".purging-*/part-*.parquet"))
-    assert purge_job(str(shop), home, keep=1, yes=True)["purged"]
-    assert not list(lineage.glob(".purging-*"))
-    assert [p.name for p in lineage.glob("snapshot-*")] == ["snapshot-0002"]
+    def __init__(self, shop, home):
+        super().__init__(target=purge_job, args=(str(shop), home), kwargs={"yes": True})
+
+    def __call__(self, *_):
+        if self.ident is None:
+            self.start()
+            self.join(0.5)
+            assert self.is_alive()
 
 
 def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
     """It once took the work in progress from under the ingest, which then died half-way."""
     shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
-    purges = []
-
-    def bar(done, total):
-        if not purges:
-            purges.append(Thread(target=purge_job, args=(str(shop), home), kwargs={"yes": True}))
-            purges[0].start()
-            purges[0].join(0.5)
-            assert purges[0].is_alive()
-
-    intake.ingest_job(str(shop), home, Work(progress=bar))
-    purges[0].join()
+    purge = Purge(shop, home)
+    intake.ingest_job(str(shop), home, Work(progress=purge))
+    purge.join()
     assert not list((home.store / "shop").glob("snapshot-*"))
 
 
@@ -153,18 +147,10 @@ def test_no_purge_takes_the_files_that_a_report_has_just_listed(used, monkeypatc
     shop, home = used
     lay_out(shop, log=[*rows(500, seed=1), ("someone", 0, 0, "cold", "unheard of", 0, False)])
     ingest_job(str(shop), home)
-    snapshot, scan, purges = snapshots(home.store, "shop")[-1], pl.scan_parquet, []
-
-    def first_file(path):
-        if not purges:
-            purges.append(Thread(target=purge_job, args=(str(shop), home), kwargs={"yes": True}))
-            purges[0].start()
-            purges[0].join(0.5)
-        return scan(path)
-
-    monkeypatch.setattr(pl, "scan_parquet", first_file)
+    snapshot, scan, purge = snapshots(home.store, "shop")[-1], pl.scan_parquet, Purge(shop, home)
+    monkeypatch.setattr(pl, "scan_parquet", lambda path: purge() or scan(path))
     assert ingest_report(snapshot, card_at(str(shop), home.shelf))["people_kept"] == snapshot.users
-    purges[0].join()
+    purge.join()
     assert not list((home.store / "shop").glob("snapshot-*"))
 
 
@@ -182,3 +168,4 @@ def test_the_store_and_all_in_it_are_the_owners_alone(used):
     for path in [home.store, *home.store.rglob("*")]:
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
+    assert stat.S_IMODE((home.root / "ledger.db").stat().st_mode) == 0o600

@@ -8,7 +8,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -18,7 +17,8 @@ from pipeline.logs import contribution_bounding, ingest, sources, spills
 from pipeline.logs.parts import Split
 from pipeline.logs.store import latest
 from tests.flows.nights import Shop, customers
-from tests.flows.shop import lay_out
+from tests.flows.shop import lay_out, write_log
+from tests.flows.test_nights import seen as counted
 from tests.flows.verb import invoke
 from tests.jobs import home_at, ingest_job, ledger_in, register_job
 from tests.ledger.disjoint import disjoint
@@ -73,11 +73,6 @@ def test_one_record_without_an_id_makes_nobody_new(tmp_path, monkeypatch, form):
 
 def spelt(log: list[tuple], how: str) -> list[tuple]:
     return [(SPELLINGS[how](user), *rest) for user, *rest in log]
-
-
-def counted(shop: Shop) -> list[int]:
-    """People, or episodes, that each night counted."""
-    return [len(np.load(p)) for p in sorted(shop.kept.glob("seen-*"))]
 
 
 def older(patch: pytest.MonkeyPatch) -> None:
@@ -240,15 +235,11 @@ def test_an_old_lineage_of_texts_is_ingested_and_run_from_integers(tmp_path, mon
 def test_disjoint_lineages_know_a_person_in_every_spelling(tmp_path, monkeypatch, old):
     home = home_at(tmp_path / "home")
     for name in "ab":
-        folder = lay_out(tmp_path / name, kind="real", ledger="../ledger.db")
-        card = folder / "card.toml"
-        card.write_text(card.read_text().replace('name = "shop"', f'name = "{name}"'))
-        register_job(str(folder), home)
+        register_job(str(lay_out(tmp_path / name, name=name, kind="real", ledger="../ledger.db")), home)
     disjoint(ledger_in(tmp_path), "b", "a")
 
     def deliver(name: str, log: list[tuple]) -> int:
-        lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, row)) for row in log)]
-        (tmp_path / name / "log.csv").write_text("\n".join(lines) + "\n")
+        write_log(tmp_path / name, log)
         ingest_job(str(tmp_path / name), home)
         return latest(home.store, name).users
 

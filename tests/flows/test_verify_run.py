@@ -16,9 +16,11 @@ from reticent import CardError, Store
 from tests.flows.shop import lay_out
 from tests.jobs import home_at, ingest_job, inspect_job, run_job, wrong_of
 
+pytestmark = pytest.mark.usefixtures("unread")
+
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory):
+def published(tmp_path_factory, unread):
     root = tmp_path_factory.mktemp("verify")
     shop, home = lay_out(root / "shop"), home_at(root / "home")
     ingest_job(str(shop), home)

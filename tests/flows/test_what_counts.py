@@ -45,14 +45,8 @@ _NAMES = (("ill", "well"), ("strong", "mild"))
 
 def visits(visit: int, who: Any, ill: Any, strong: Any, good: Any, **more: Any) -> pl.DataFrame:
     """Rows of one visit."""
-    cells = {
-        "who": who,
-        "stay": who,
-        "visit": np.full(len(who), visit),
-        "good": good * 1.0,
-        "ill": ill,
-        "strong": strong,
-    }
+    cells = {"who": who, "stay": who, "visit": np.full(len(who), visit), "good": good * 1.0, "ill": ill}
+    cells["strong"] = strong
     log = pl.DataFrame(cells).with_columns(pl.col("ill", "strong").cast(pl.Boolean))
     state, done = (pl.when(name).then(pl.lit(name)).otherwise(pl.lit(other)) for name, other in _NAMES)
     return log.select("who", "stay", "visit", "good", state.alias("state"), done.alias("done")).with_columns(**more)
@@ -78,6 +72,12 @@ def page_of(
     return page.read_text(), done.verdict
 
 
+def some(log: pl.DataFrame, people: int) -> tuple[pl.DataFrame, dict[str, str]]:
+    """So many of them, where they show it as well, and what the card says of it."""
+    return log.filter(pl.col("who") < people), {"users_public = 20000": f"users_public = {people}"}
+
+
+@cache
 def harmful_later() -> pl.DataFrame:
     """A first visit at which the strong drug helps, .7 instead of .5, and three that are worse for it, .3."""
     g, who = np.random.default_rng(1), np.arange(PEOPLE)
@@ -120,11 +120,12 @@ def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Pat
     )
     fine = "range = [0.0, 1.0]\nsteps = 1000\n"
     half = {"horizon = 3\n": "horizon = 2\ndiscount = 0.5\n", "range = [0.0, 1.0]\n": fine}
-    page, _ = page_of(tmp_path, log, half, "dp-apvi")
+    few, declared = some(log, 2_000)
+    page, _ = page_of(tmp_path, few, half | declared, "dp-apvi")
     halved = "(each counting 0.5 times as much as one a step before), 0 after its end"
     assert f"summed over the first 2 steps of an episode {halved}" in page
     once = {"horizon = 3\n": "horizon = 2\n", "range = [0.0, 1.0]\n": "range = [0.0, 1.0]\ntotal = 1.0\n"}
-    page, _ = page_of(tmp_path, log, once, "dp-apvi")
+    page, _ = page_of(tmp_path, few, once | declared, "dp-apvi")
     assert "summed over the first 2 steps of an episode (cut to 1 in all), 0 after its end" in page
     last = {"horizon = 3\n": "horizon = 2\n", "range = [0.0, 1.0]\n": 'range = [0.0, 1.0]\npaid = "last"\n'}
     # a third visit is the last, and lies beyond: what the second paid is no score
@@ -227,7 +228,8 @@ def test_people_who_leave_unseen_are_no_gain_of_a_policy(tmp_path: Path, agent: 
     _, verdict = page_of(tmp_path, leavers(0.01, 0.01, 0.0), {"horizon = 3\n": f"horizon = 8\n{word}"} | led, agent)
     assert verdict.answer == "withheld" and "By the released counts episodes break off" in verdict.why
     # nobody leaves
-    _, verdict = page_of(tmp_path, leavers(0.0, 0.0, 0.3), {"horizon = 3\n": f"horizon = 8\n{word}"} | led, agent)
+    few, declared = some(leavers(0.0, 0.0, 0.3), 8_000)
+    _, verdict = page_of(tmp_path, few, {"horizon = 3\n": f"horizon = 8\n{word}"} | led | declared, agent)
     assert verdict.answer == "better"
 
 
@@ -300,7 +302,8 @@ def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taugh
 
 
 def test_a_page_without_judges_does_not_say_that_everybody_taught(tmp_path: Path) -> None:
-    page, verdict = page_of(tmp_path, harmful_later(), {"horizon = 3\n": "horizon = 1\n"}, "dp-apvi", more="")
+    few, declared = some(harmful_later(), 2_000)
+    page, verdict = page_of(tmp_path, few, {"horizon = 3\n": "horizon = 1\n"} | declared, "dp-apvi", more="")
     # half of the people are reserved and taught nothing
     assert isinstance(verdict, Verdict) and verdict.answer == "not_evaluated"
     assert "Everybody" not in page and "Nobody was held out to judge this policy" in page

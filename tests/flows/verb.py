@@ -1,6 +1,6 @@
 """A verb in this process: what a person would see of it, without the second that a new interpreter takes.
 
-``tests/flows/test_cli.py`` and the goldens run verbs as processes of their own.
+The goldens run verbs as processes of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flows.cli import app, main
 
 
 def reticent(*args: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """The same as ``reticent`` in ``tests/flows/test_cli.py``."""
+    """The command in a folder, with these variables and none of its own: exit code, output and errors."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
     command = ["reticent", *map(str, args)]
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
