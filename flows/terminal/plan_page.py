@@ -49,6 +49,7 @@ def plan_page(r: PlanAnswer) -> list[Block]:
             f"people: about {r.people.teach:,} teach and {r.people.judge:,} judge, by a keyed hash of their id"
         )
         lines += [] if r.people.outside is None else [f"verdict: none of real people. {r.people.outside}"]
+        lines += [] if r.people.rare is None else [f"rare actions: {r.people.rare}"]
     if r.gate is not None:
         lines.append(_GATE.format(", ".join(r.gate)) if r.gate else _NO_GATE)
     if p := r.price_of_epsilon:

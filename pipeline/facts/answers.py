@@ -489,11 +489,13 @@ class PeopleFacts(Part):
     """Of the declared people, how many ``teach`` and how many ``judge``; all others do neither, for this recipe.
 
     ``outside``: why no verdict will stand, as a sentence; None where nothing but the log can stand against one.
+    ``rare``: the same if practice takes each of the card's many actions alike; None where these are few enough.
     """
 
     teach: int
     judge: int
     outside: str | None = None
+    rare: str | None = None
 
 
 class NightsPlan(Part):
