@@ -57,6 +57,11 @@ def plan_page(r: PlanAnswer) -> list[Block]:
             f"price of ε = {p.epsilon:g}: as pure DP ρ = {up(p.pure_rho)}; with delta = {p.delta:g} ρ = {up(p.rho)}, "
             f"{number(p.pure_rho / p.rho, 2)} times less"
         )
+    if r.steps_that_teach:
+        lines.append(
+            f"of a person the first {r.steps_that_teach} rows teach: of later steps nothing is learnt where episodes "
+            "begin at step 0, however many people; [one_step] rows = (the card's horizon) reads all"
+        )
     if r.squares_a_direction_needs:
         lines.append(
             "a direction of (x, u) is told from the noise if its squares sum to "

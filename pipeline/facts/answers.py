@@ -640,6 +640,8 @@ class PlanAnswer(Part):
         Of counts: visits against noise, at this budget and at others.
     most_squares, squares_a_direction_needs
         Of a controller: how far all declared rows reach, and how far a direction must, to exceed the noise.
+    steps_that_teach
+        Of an episode, where rows of later steps are not read; None where all are.
     quality
         Where it was simulated.
     """
@@ -673,5 +675,6 @@ class PlanAnswer(Part):
     people_needed: dict[str, int]
     most_squares: Number | None = None
     squares_a_direction_needs: Number | None = None
+    steps_that_teach: int | None = None
     quality: Quality | None = None
     price_of_epsilon: PriceOfEpsilon | None = None

@@ -103,6 +103,14 @@ def test_what_a_plan_says_of_visits_is_of_those_who_teach(tmp_path):
     assert held["people_needed"]["10"] == pytest.approx(all_teach["people_needed"]["10"] / 0.7, abs=1)
 
 
+def test_a_plan_says_of_which_steps_nothing_is_learnt(tmp_path):
+    """Three steps apart, of which two teach by default: with 20,000 people the third was "not enough evidence"."""
+    assert planned(tmp_path, "dp-one-step")["steps_that_teach"] == 2
+    assert "steps_that_teach" not in planned(tmp_path, "dp-one-step", more=HELD + "[one_step]\nrows = 3\n")
+    page = invoke("--home", tmp_path / "home", "plan", "--no-quality", write(tmp_path, agent="dp-one-step")).output
+    assert "of a person the first 2 rows teach" in " ".join(page.split())
+
+
 @pytest.fixture(scope="module")
 def published(shop):
     return call(shop, "run", write(shop))["run"]
