@@ -129,7 +129,23 @@ def _people(s: Setting) -> answers.PeopleFacts | None:
 
     outside = s.plan.outside if isinstance(s.plan, HeldOutRun) else None
     teach, judge = round(n * terms.teaching), round(n * terms.judging(s.card))
-    return answers.PeopleFacts(teach=teach, judge=judge, **present(outside=outside))
+    rare = _rare(s) if judge and isinstance(s.card, Card) and s.card.domain.observation is None else None
+    return answers.PeopleFacts(teach=teach, judge=judge, **present(outside=outside, rare=rare))
+
+
+def _rare(s: Setting) -> str | None:
+    """What becomes of the verdict if practice takes each of many actions alike; None where they are few enough."""
+    from pipeline.agents.doubly_robust import MOST_STEP
+    from pipeline.learners.overlap import CUT
+    from pipeline.operator.draft import ADVISED
+
+    actions = int(s.tabular.domain.allowed.sum(-1).max())
+    if s.recipe.agent.learner.section == "one_step":
+        few = f"dp-one-step advises nothing that practice takes in less than {ADVISED:.0%} of a state's rows"
+        return f"{few}, and each of {actions} taken alike has {100 / actions:.2g} %" if actions * ADVISED > 1 else None
+    beyond = 1 - MOST_STEP / actions
+    few = f"the weight of a row is cut at {MOST_STEP:g}, so that of {actions} taken alike {beyond:.0%} of a policy's"
+    return f"{few} steps lie beyond, and beyond {CUT:.0%} no interval is called measured" if beyond > CUT else None
 
 
 def _both_prices(s: Setting) -> Dump:

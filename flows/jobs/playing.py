@@ -34,6 +34,7 @@ from pipeline.facts.report import Report, read_report
 from pipeline.files import copy_file, whole_folder, write_file
 from pipeline.learners.decisions import decision_facts, played_files
 from pipeline.learners.gains import gain_files
+from pipeline.learners.lq import least_value
 from pipeline.learners.offline_agents import read_view
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.ledger.account import card_hash
@@ -158,6 +159,11 @@ class PlayedSimulation:
         return _tables(self.card, self.policy, self.worth.visits(self.policy))
 
     @cached_property
+    def ends(self) -> tuple[float, float]:
+        """Least and most possible value of a policy; of a plant where the declared balls hold."""
+        return (least_value(self.card), 0.0) if isinstance(self.card, LqCard) else self.worth.trivial()
+
+    @cached_property
     def simulation(self) -> Simulation:
         """Measurements of all agents over the seeds."""
         agents, groups = [], gather(self.trials, self.outcomes).values()
@@ -166,6 +172,7 @@ class PlayedSimulation:
             lost = self.losses(outcomes)
             agent = row["agent"]
             role = "agent" if not agents else "plain" if agent == registration.plain else "control"
+            worst = None if row["variant"] == "control" else self.worth.best - self.ends[0]
             agents.append(
                 PlayedAgent(
                     agent=agent,
@@ -175,7 +182,7 @@ class PlayedSimulation:
                     constants=row["constants"],
                     runs=row["runs"],
                     true_epsilon=row["true_epsilon"],
-                    suboptimality=None if lost is None else _spread(lost),
+                    suboptimality=None if lost is None else _spread(lost, worst),
                     regret=_spread(row["totals"]),
                     curve=Curve(episodes=row["marks"], mean=row["curve_mean"], std=row["curve_std"]),
                     facts={k: _in_words(v) for k, v in row["facts"].items() if k not in _OMITTED and v is not None},
@@ -202,10 +209,12 @@ class PlayedSimulation:
     def value(self) -> learnt.ValueFacts:
         """The interval of the policy's value: in a known world, over the seeds."""
         sim = self.simulation
-        own, (low, high) = sim.agents[0].suboptimality, self.worth.trivial()
+        own, (low, high) = sim.agents[0].suboptimality, self.ends
         spread = None if own is None or own.lower is None or own.upper is None else (own.lower, own.upper)
         least, most = (low, high) if spread is None else (sim.optimum - spread[1], sim.optimum - spread[0])
         over_seeds = f"{LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
+        if own is not None and own.least == own.most:
+            over_seeds = f"{LEVEL:.0%} interval of the mean, of {sim.runs} runs that agree: others may do anything"
         if spread is None:
             over_seeds = "one run: nothing is known of the spread over seeds"
         return learnt.ValueFacts(
@@ -258,7 +267,8 @@ class PlayedSimulation:
         return rows
 
 
-def _spread(values: Sequence[float]) -> Spread:
+def _spread(values: Sequence[float], worst: float | None = None) -> Spread:
+    """``worst``: the most that a run may lose, of an agent that learns; None: not known, or runs agree by nature."""
     x = np.array(values, dtype=np.float64)
     mean, std = float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else 0.0
     lower = upper = None
@@ -268,6 +278,11 @@ def _spread(values: Sequence[float]) -> Spread:
         half = float(t.isf((1 - LEVEL) / 2, len(x) - 1)) * std / math.sqrt(len(x))
         # nothing loses less than nothing
         lower, upper = max(0.0, mean - half), mean + half
+        if worst is not None and x.min() == x.max():
+            # runs that agree show no spread: of a share of seeds that none of them shows anything may be true
+            unseen = 1 - ((1 - LEVEL) / 2) ** (1 / len(x))
+            lower, upper = mean * (1 - unseen), mean + unseen * (worst - mean)
+        upper = upper if worst is None else min(upper, worst)
     ends = {"least": float(x.min()), "most": float(x.max()), "median": float(np.median(x))}
     return Spread(mean=mean, std=std, lower=lower, upper=upper, level=LEVEL, **ends)
 

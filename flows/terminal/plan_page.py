@@ -49,12 +49,18 @@ def plan_page(r: PlanAnswer) -> list[Block]:
             f"people: about {r.people.teach:,} teach and {r.people.judge:,} judge, by a keyed hash of their id"
         )
         lines += [] if r.people.outside is None else [f"verdict: none of real people. {r.people.outside}"]
+        lines += [] if r.people.rare is None else [f"rare actions: {r.people.rare}"]
     if r.gate is not None:
         lines.append(_GATE.format(", ".join(r.gate)) if r.gate else _NO_GATE)
     if p := r.price_of_epsilon:
         lines.append(
             f"price of ε = {p.epsilon:g}: as pure DP ρ = {up(p.pure_rho)}; with delta = {p.delta:g} ρ = {up(p.rho)}, "
             f"{number(p.pure_rho / p.rho, 2)} times less"
+        )
+    if r.steps_that_teach:
+        lines.append(
+            f"of a person the first {r.steps_that_teach} rows teach: of later steps nothing is learnt where episodes "
+            "begin at step 0, however many people; [one_step] rows = (the card's horizon) reads all"
         )
     if r.squares_a_direction_needs:
         lines.append(

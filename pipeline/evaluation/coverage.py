@@ -149,7 +149,13 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
     ``gate``: rho that a gate takes beside.
     """
     region = _region(estimator, card.domain.dynamics, card.domain.horizon)
-    if region is None or rho is None or region.holds(*(numbers := _numbers_of(card, share, rho))):
+    if card.domain.markov != "declared":
+        return "The declared states are bins that hide part of what was logged: no interval is of people."
+    if region is None:
+        return (
+            'Intervals were measured where steps are apart (domain.dynamics = "per_step"), and the card\'s are alike.'
+        )
+    if rho is None or region.holds(*(numbers := _numbers_of(card, share, rho))):
         return None
     *shape, (what, (least, most)) = region.ends(numbers[0]).items()
     for x, (name, (low, high)) in zip(numbers, shape, strict=False):

@@ -489,11 +489,13 @@ class PeopleFacts(Part):
     """Of the declared people, how many ``teach`` and how many ``judge``; all others do neither, for this recipe.
 
     ``outside``: why no verdict will stand, as a sentence; None where nothing but the log can stand against one.
+    ``rare``: the same if practice takes each of the card's many actions alike; None where these are few enough.
     """
 
     teach: int
     judge: int
     outside: str | None = None
+    rare: str | None = None
 
 
 class NightsPlan(Part):
@@ -638,6 +640,8 @@ class PlanAnswer(Part):
         Of counts: visits against noise, at this budget and at others.
     most_squares, squares_a_direction_needs
         Of a controller: how far all declared rows reach, and how far a direction must, to exceed the noise.
+    steps_that_teach
+        Of an episode, where rows of later steps are not read; None where all are.
     quality
         Where it was simulated.
     """
@@ -671,5 +675,6 @@ class PlanAnswer(Part):
     people_needed: dict[str, int]
     most_squares: Number | None = None
     squares_a_direction_needs: Number | None = None
+    steps_that_teach: int | None = None
     quality: Quality | None = None
     price_of_epsilon: PriceOfEpsilon | None = None

@@ -196,7 +196,8 @@ class Spread(Part):
     mean, std
         Over the runs; ``std`` divides by runs - 1.
     lower, upper
-        Student's interval of the mean at ``level``; None with one run.
+        Interval of the mean at ``level``: Student's; of runs of a learner that agree, by the share of seeds that none
+        of them shows.  None with one run.
     least, most
         Of the runs.
     level

@@ -33,7 +33,7 @@ from pipeline.facts.learnt import (
     ValueFacts,
     decisions,
 )
-from pipeline.facts.promise import Joint
+from pipeline.facts.promise import Joint, present
 from pipeline.learners.decisions import (
     decision_columns,
     decision_facts,
@@ -430,7 +430,14 @@ class OneStepRun:
             self._joint(),
             visits_per_cell_if_even=even_visits(card, self.terms.teachers(card)),
             noise_per_cell={m.table: m.standard_deviation for m in mechanisms},
+            **present(steps_that_teach=self._steps_that_teach()),
         )
+
+    def _steps_that_teach(self) -> int | None:
+        """First steps of an episode, where a person's only episode has more of them than rows count; None: all."""
+        d, rows = self.plan.card.domain, self.plan.rows
+        apart = d.dynamics == "per_step" and self.plan.card.unit.episodes_per_user == 1
+        return rows if apart and rows < d.horizon else None
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         return fitting_rho(left)

@@ -29,7 +29,7 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.moment_layout import PEOPLE
 
 # largest share of the policy's steps beyond the cut of weights
-_CUT = 0.02
+CUT = 0.02
 # largest mean square of the weights of a step, on observations
 _SQUARE = 12.0
 SELDOM = "Practice seldom does what the policy advises"
@@ -55,11 +55,11 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
         cut = _cut_states(evaluation, learnt, answers)
     else:
         return None
-    if cut <= _CUT:
+    if cut <= CUT:
         return None
     return (
         f"{SELDOM}, or seldom comes where it leads: {number(100 * cut, 2)} % of "
-        f"its steps lie beyond the largest weight of a row, and beyond {number(100 * _CUT)} % no interval is called "
+        f"its steps lie beyond the largest weight of a row, and beyond {number(100 * CUT)} % no interval is called "
         "measured."
     )
 

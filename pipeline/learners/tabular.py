@@ -167,7 +167,7 @@ class TabularRun:
     def quote(self) -> Quote:
         card, ask = self.card, self.terms.ask().less(self.terms.drift)
         mechanisms = self.privatizer.mechanisms + (() if self.played is None else self.played.mechanisms)
-        rho, teaching = total_rho(mechanisms), float(1 - self.terms.reserve)
+        rho, teaching = total_rho(mechanisms), float(self.terms.teaching)
         outlook = {
             "visits_per_cell_if_even": even_visits(card, self.terms.teachers(card)),
             "noise_per_cell": {m.table: m.standard_deviation for m in mechanisms},

@@ -250,8 +250,8 @@ class Terms:
         return self.held_out * Fraction(e.users_since, card.unit.users_public)
 
     def teachers(self, card: AnyCard) -> float:
-        """Declared people whom the ledger does not reserve."""
-        return card.unit.users_public * float(1 - self.reserve)
+        """Declared people who teach."""
+        return card.unit.users_public * float(self.teaching)
 
     @property
     def logged(self) -> bool:

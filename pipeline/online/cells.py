@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -267,11 +268,11 @@ def pooled(rows: Rows) -> list[StudyRow]:
 
 def _pool(rows: Rows) -> StudyRow:
     runs = sum(r["runs"] for r in rows)
-    error = sum(standard_error(r) ** 2 for r in rows) ** 0.5 / len(rows)
-    mean = sum(r["mean"] for r in rows) / len(rows)
-    return cast(
-        "StudyRow", {**rows[0], "world": f"{len(rows)} worlds", "mean": mean, "std": error * runs**0.5, "runs": runs}
-    )
+    total, degrees = together([(standard_error(r), freedom(r)) for r in rows])
+    mean, std = sum(r["mean"] for r in rows) / len(rows), total / len(rows) * runs**0.5
+    facts = {**rows[0]["facts"], "freedom": degrees}
+    pool = {"world": f"{len(rows)} worlds", "mean": mean, "std": std, "runs": runs, "facts": facts}
+    return cast("StudyRow", {**rows[0], **pool})
 
 
 def median(row: StudyRow) -> float | None:
@@ -315,6 +316,18 @@ def growth(row: StudyRow) -> float:
 def standard_error(row: TrialRow) -> float:
     """Standard error of the mean."""
     return row["std"] / row["runs"] ** 0.5
+
+
+def freedom(row: StudyRow) -> float:
+    """Degrees of freedom of the standard error."""
+    return row["facts"].get("freedom", max(1, row["runs"] - 1))
+
+
+def together(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Standard error of a sum of independent means, and its degrees of freedom (Welch 1947), from those of each."""
+    known = [(error, degrees) for error, degrees in parts if error > 0]
+    error = math.hypot(*(e for e, _ in known))
+    return error, 1 / sum((e / error) ** 4 / degrees for e, degrees in known) if known else math.inf
 
 
 def spent(row: TrialRow) -> float:

@@ -94,10 +94,7 @@ class Worth:
         return occupancies(self._mdp, policy)
 
     def trivial(self) -> tuple[float, float]:
-        """Least and most possible value of a policy, as far as they are known."""
-        if self._plant is not None:
-            worst = -self._plant.expected_cost(self._plant.zero_gains())
-            return min(worst, self.best), 0.0
+        """Least and most possible value of a policy of tables."""
         assert self._mdp is not None
         r = self._mdp.rewards
         return float(r.min((1, 2)).sum()), float(r.max((1, 2)).sum())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, NotRequired, Self, TypedDict, cast
 
@@ -26,12 +26,14 @@ from pipeline.online.cells import (
     StudyRow,
     band,
     end_loss,
+    freedom,
     growth,
     place_of,
     pooled,
     spent,
     standard_error,
     sweep,
+    together,
 )
 from pipeline.online.linear import Cell as LinearCell
 from pipeline.online.linear import Contender
@@ -39,7 +41,7 @@ from pipeline.online.registry import AGENTS, find, played_name
 from pipeline.online.rollouts import refuse_unknown_place
 from pipeline.online.trial import Calibration, Plain
 
-# a difference counts where it is larger than this many standard errors
+# a difference counts where it is larger than this many standard errors; of few runs, than as rare a Student's quantile
 SURE = 3.0
 # an agent has learnt if it loses at most this share of what uniform choice loses
 BAR = 0.1
@@ -225,11 +227,12 @@ def _fits(row: StudyRow, key: str, wanted: Wanted) -> bool:
 
 @dataclass(frozen=True)
 class Point:
-    """A value of a claim with its standard error and its row."""
+    """A value of a claim with its standard error, the degrees of freedom of that, and its row."""
 
     row: StudyRow
     value: float
     error: float = 0.0
+    degrees: float = math.inf
 
 
 def partners(rows: Rows, row: StudyRow, wanted: Selector, along: str | None = None) -> list[StudyRow]:
@@ -303,7 +306,8 @@ class Claim(Strict):
             # of what is no mean of runs nothing estimates the error
             means = self.metric == "mean" and self.slope is None
             apart = means and self.comparison in ("below", "above", "not above")
-            sure = f" by {SURE:.0f} standard errors" if apart else ""
+            few = "" if self.comparison == "not above" else ", by as rare a Student's quantile of few runs"
+            sure = f" by {SURE:.0f} standard errors{few}" if apart else ""
             value = f"{times}that of {in_words(self.than)}{sure}"
         elif self.comparison == "about":
             value += f" (within {ABOUT:g})"
@@ -334,30 +338,31 @@ class Claim(Strict):
         return [Point(g[-1].row, _exponent(along, g)) for g in groups.values() if len(g) > 1]
 
     def _point(self, rows: Rows, row: StudyRow) -> Point | None:
-        value, error = self._read(row)
+        value, error, degrees = self._read(row)
         if self.minus is not None:
             base = self._least(rows, row, self.minus)
             if base is None:
                 return None
-            value, error = value - base.value, math.hypot(error, base.error)
+            value -= base.value
+            error, degrees = together([(error, degrees), (base.error, base.degrees)])
         over = {"agent": "uniform"} if self.metric == "needed" else self.over
         if over is not None:
             base = self._least(rows, row, over)
             if base is None or base.value == 0:
                 return None
             value, error = value / base.value, error / base.value
-        return Point(row, value, error)
+        return Point(row, value, error, degrees)
 
     def _least(self, rows: Rows, row: StudyRow, wanted: Selector) -> Point | None:
         points = [Point(r, *self._read(r)) for r in partners(rows, row, wanted)]
         return min(points, key=lambda p: p.value, default=None)
 
-    def _read(self, row: StudyRow) -> tuple[float, float]:
+    def _read(self, row: StudyRow) -> tuple[float, float, float]:
         if self.metric in ("mean", "needed"):
             # the spread of one run is unknown, but for what learns nothing
             alone = row["runs"] == 1 and row["variant"] != "control"
-            return row["mean"], math.inf if alone else standard_error(row)
-        return {"spent": spent, "growth": growth, "end": end_loss}[self.metric](row), 0.0
+            return row["mean"], math.inf if alone else standard_error(row), freedom(row)
+        return {"spent": spent, "growth": growth, "end": end_loss}[self.metric](row), 0.0, math.inf
 
     def judges(self, rows: Rows, extra: Selector) -> bool:
         """Whether the rows that ``extra`` leaves include any to judge."""
@@ -381,7 +386,7 @@ class Claim(Strict):
             if others:
                 q = min(others, key=lambda o: o.value)
                 times = 1.0 if self.value is None else self.value
-                judged.append((self._holds(p, Point(q.row, times * q.value, times * q.error)), p, q.value))
+                judged.append((self._holds(p, replace(q, value=times * q.value, error=times * q.error)), p, q.value))
         return judged
 
     def verdict(self, rows: Rows, extra: Selector) -> tuple[bool, str] | None:
@@ -402,9 +407,11 @@ class Claim(Strict):
         slack = 1e-9 * abs(q.value) if math.isfinite(q.value) else 0.0
         if self.comparison in ("at most", "at least"):
             return p.value <= q.value + slack if self.comparison == "at most" else p.value >= q.value - slack
-        sure = SURE * math.hypot(p.error, q.error)
-        if not math.isfinite(sure):
+        if not math.isfinite(p.error + q.error):
             return False
+        error, degrees = together([(p.error, p.degrees), (q.error, q.degrees)])
+        # a wider quantile would make it easier not to be above
+        sure = error * (SURE if self.comparison == "not above" else _quantile(degrees))
         if self.comparison == "not above":
             return p.value - q.value <= sure
         return (q.value - p.value if self.comparison == "below" else p.value - q.value) > max(sure, slack)
@@ -471,6 +478,13 @@ def label_of(rows: Rows, ignored: Sequence[str] = ()) -> list[str]:
     """Names of the lines of a figure: the agent, and the columns in which its rows differ but the ignored ones."""
     bare = [cast("StudyRow", {**r, **dict.fromkeys((*ignored, "agent"), None)}) for r in rows]
     return [", ".join(filter(None, (r["agent"], label))) for r, label in zip(rows, _labels(bare), strict=True)]
+
+
+def _quantile(degrees: float) -> float:
+    """Standard errors, by so many degrees of freedom, that chance exceeds as rarely as :data:`SURE` normal ones."""
+    from scipy import stats
+
+    return float(stats.t.isf(stats.norm.sf(SURE), degrees))
 
 
 def _exponent(along: str, points: Sequence[Point]) -> float:

@@ -59,7 +59,7 @@ _STOPS = {
     "repeat": "of people with two rows at one step",
 }
 # least share of a state's rows at which dp-one-step advises an action that others judge
-_ADVISED = 0.1
+ADVISED = 0.1
 _NAME = re.compile(r"[^a-z0-9_-]+")
 
 
@@ -935,9 +935,9 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
     ]
     proposed = Draft(keys, notes, tuple(read.paths))
     shares = opened.action_shares()
-    if len(shares) > 1 and shares[1] < _ADVISED and proposed.agent[0] == "dp-one-step":
+    if len(shares) > 1 and shares[1] < ADVISED and proposed.agent[0] == "dp-one-step":
         notes.append(
             f"all actions but one are rare: {shares[1]:.1%} of the rows at most; dp-one-step advises none that "
-            f"practice takes in less than {_ADVISED:.0%} of a state's rows, however good: declare fewer (same_as)"
+            f"practice takes in less than {ADVISED:.0%} of a state's rows, however good: declare fewer (same_as)"
         )
     return proposed

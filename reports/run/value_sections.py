@@ -382,7 +382,8 @@ def lost_section(sim: Simulation) -> Section:
     words = [
         "Suboptimality: v* − v of the policy that an agent emits after the last episode, exactly, by planning in the "
         f"known world; v* = {number(sim.optimum)}. This run's own policy, that of seed {sim.seed}, loses "
-        f"{number(sim.suboptimality)}. Intervals: Student's, of the mean over seeds.",
+        f"{number(sim.suboptimality)}. Intervals: Student's, of the mean over seeds; where runs of an agent agree, of "
+        "what a share of seeds that none of them shows may lose.",
     ]
     if sim.price is not None:
         beside = next(clean(a.agent) for a in sim.agents if a.role == "plain")

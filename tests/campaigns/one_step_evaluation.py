@@ -121,7 +121,8 @@ def proposed(found, logged, plan, policy, rng):
     if policy == "learnt":
         return found
     advantage = found.advantage[0]
-    usual = ~np.isnan(advantage)
+    # one action serves all steps: it must have an estimate at each
+    usual = ~np.isnan(found.advantage).any(0)
     if policy == "level":
         score = np.where(logged.advantage <= 1e-12, logged.advantage, -np.inf)
         best = np.where(usual, score, -np.inf).max(-1)

@@ -62,6 +62,52 @@ def told(folder, run, file="report.json"):
     return json.loads((folder / "home" / "runs" / run / file).read_text())
 
 
+MANY = [f"offer {i}" for i in range(100)]
+
+
+def planned(folder, agent, *declared, more=HELD):
+    """Plan of a recipe for 20,000 people and a card with ``declared`` instead of what stands there."""
+    text = CARD.format(kind="synthetic", ledger="home", cap=40.0).replace("users_public = 400", "users_public = 20000")
+    for old, new in declared:
+        text = text.replace(old, new)
+    (folder / "card.toml").write_text(text + FEATURES * (agent == "dp-vapvi"))
+    return call(folder, "plan", "--no-quality", write(folder, agent=agent, more=more))
+
+
+@pytest.mark.parametrize(
+    ("agent", "old", "new", "key", "says"),
+    [
+        ("dp-apvi", "horizon = 3", 'horizon = 3\nmarkov = "aggregated"', "outside", "bins that hide part"),
+        ("dp-vapvi", "horizon = 3", 'horizon = 3\ndynamics = "stationary"', "outside", "where steps are apart"),
+        ("dp-apvi", '["none", "mail", "call"]', json.dumps(MANY), "rare", "of 100 taken alike 40% of a policy's steps"),
+        ("dp-one-step", '["none", "mail", "call"]', json.dumps(MANY), "rare", "each of 100 taken alike has 1 %"),
+        ("dp-apvi", '["none", "mail", "call"]', json.dumps(MANY[:61]), "rare", None),
+        ("dp-one-step", '["none", "mail", "call"]', json.dumps(MANY[:10]), "rare", None),
+    ],
+)
+def test_a_plan_foresees_what_keeps_a_verdict_from_people(tmp_path, agent, old, new, key, says):
+    """Runs of such cards of real people are withheld, whatever comes in; of many actions, where practice tries all."""
+    told = planned(tmp_path, agent, ('vetoes = [["cold", "call"]]\n', ""), (old, new))["people"]
+    assert told.get(key) is None if says is None else says in told[key]
+
+
+def test_what_a_plan_says_of_visits_is_of_those_who_teach(tmp_path):
+    """Three in ten are held out: it takes ten people for what seven do where all teach."""
+    all_teach = planned(tmp_path, "dp-apvi", more="")
+    held = planned(tmp_path, "dp-apvi")
+    assert held["visits_per_cell_if_even"] == pytest.approx(0.7 * all_teach["visits_per_cell_if_even"])
+    assert [r["ratio"] for r in held["what_if"]] == pytest.approx([0.7 * r["ratio"] for r in all_teach["what_if"]])
+    assert held["people_needed"]["10"] == pytest.approx(all_teach["people_needed"]["10"] / 0.7, abs=1)
+
+
+def test_a_plan_says_of_which_steps_nothing_is_learnt(tmp_path):
+    """Three steps apart, of which two teach by default: with 20,000 people the third was "not enough evidence"."""
+    assert planned(tmp_path, "dp-one-step")["steps_that_teach"] == 2
+    assert "steps_that_teach" not in planned(tmp_path, "dp-one-step", more=HELD + "[one_step]\nrows = 3\n")
+    page = invoke("--home", tmp_path / "home", "plan", "--no-quality", write(tmp_path, agent="dp-one-step")).output
+    assert "of a person the first 2 rows teach" in " ".join(page.split())
+
+
 @pytest.fixture(scope="module")
 def published(shop):
     return call(shop, "run", write(shop))["run"]

@@ -72,6 +72,52 @@ def test_finished_runs_are_found_again_and_the_rest_is_played(recipe, tmp_path, 
         simulate(recipe, store=Store(tmp_path / "home"))
 
 
+LEARNS = """
+baselines = ["{beside}"]
+[recipe]
+name = "learns"
+agent = "{agent}"
+[privacy]
+epsilon = {epsilon}
+delta = 1e-6
+[world]
+{world}
+[agent]
+{options}
+[runs]
+episodes = {episodes}
+runs = {runs}
+seed = {seed}
+"""
+
+
+def learnt(path, **of):
+    text = LEARNS.format(**({"beside": "always-right", "epsilon": 1.0, "options": "", "seed": 0} | of))
+    (path / "learns.toml").write_text(text)
+    report = Path(simulate(path / "learns.toml", store=Store(path / "home"))["report"])
+    return json.loads(report.with_name("report.json").read_text()), report.with_suffix(".md").read_text()
+
+
+def test_two_runs_that_agree_do_not_say_that_all_do(tmp_path):
+    """Two seeds find the best policy; of sixty some do not, and lose ten times what going right does on average."""
+    world, options = 'name = "riverswim_homogeneous"\nstates = 3', 'rewards = "learnt"\nbehaviour = "uniform"'
+    told, page = learnt(tmp_path, agent="dp-apvi", world=world, options=options, episodes=6000, runs=2)
+    loss = told["simulation"]["agents"][0]["suboptimality"]
+    assert loss["least"] == loss["most"] == 0.0
+    assert "clearly better than that of always-right" not in page
+    # as many seeds may do otherwise as two of them miss with a chance of one in forty
+    assert loss["upper"] == pytest.approx((1 - 0.025**0.5) * told["simulation"]["optimum"])
+    assert told["value"]["lower"] == pytest.approx(told["simulation"]["optimum"] - loss["upper"])
+
+
+def test_a_controller_that_does_worse_than_nothing_lies_within_its_interval(tmp_path):
+    world = 'name = "lq"\ninstance = 3'
+    told, _ = learnt(tmp_path, agent="dp-lqr", beside="zero", epsilon=0.02, world=world, episodes=300, runs=3, seed=5)
+    value, loss = told["value"], told["simulation"]["agents"][0]["suboptimality"]
+    assert value["lower_trivial"] <= value["lower"] <= value["estimate"] <= value["upper"]
+    assert value["lower"] == pytest.approx(told["simulation"]["optimum"] - loss["upper"])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

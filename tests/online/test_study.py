@@ -90,13 +90,18 @@ def test_episodes_needed_say_nothing_where_an_agent_without_data_meets_the_bar()
     assert free.rule.endswith("is above that of ucbvi, in every row of dp-ucbvi-jdp")
 
 
-@pytest.mark.parametrize(("gap", "holds"), [(0.41, False), (0.43, True)])
-def test_two_means_differ_where_their_errors_together_say_so(gap, holds):
-    """Standard errors of 0.1 each: the difference has 0.141, and three of these are 0.424."""
+@pytest.mark.parametrize(
+    ("runs", "gap", "holds"), [(10_000, 0.42, False), (10_000, 0.43, True), (4, 0.69, False), (4, 0.7, True)]
+)
+def test_two_means_differ_where_their_errors_together_say_so(runs, gap, holds):
+    """Standard errors of 0.1 each: the difference has 0.141, and three of these are 0.424.
+
+    Of four runs each the difference has six degrees of freedom, and Student's quantile is 4.9 in place of 3: 0.693.
+    """
     claim = Claim.model_validate(
         {"words": "b", "metric": "mean", "of": {"agent": "ucbvi"}, "comparison": "below", "than": {"agent": "uniform"}}
     )
-    bare = {"world": "w", "episodes": 100, "metric": "suboptimality", "std": 0.2, "runs": 4, "facts": {}}
+    bare = {"world": "w", "episodes": 100, "metric": "suboptimality", "std": 0.1 * runs**0.5, "runs": runs, "facts": {}}
     bare |= {"variant": "per step"} | dict.fromkeys(("epsilon", "rho", "calibration"))
     rows = [bare | {"agent": "ucbvi", "mean": 1.0}, bare | {"agent": "uniform", "mean": 1.0 + gap}]
     assert claim.verdict(rows, {})[0] == holds
