@@ -409,11 +409,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*lines, "", "; ".join(ends) + " (Clopper and Pearson, one-sided 95 %)."])
 
 
-def shown(name: str) -> str:
-    """What a page says of the campaign."""
-    return table(committed.read(name))
-
-
 def main() -> None:
     """Make runs, count them and keep the counts."""
     rows = add(list(FAMILIES), range(int(sys.argv[1])), 2)
