@@ -398,9 +398,10 @@ class ShuffledCounts(InteractiveCounts):
 
     def epsilon(self, delta: float) -> float | None:
         """Largest over the batches so far, by an exact accountant; None before the first."""
-        changes, honest, episodes = self.changes, self._honest, self.layout.episodes
-        losses = (delivered_epsilon(b, changes, delta, honest_of(honest, b.users), episodes) for b in self.bits)
-        return max(losses, default=None)
+        changes, honest, episodes, most = self.changes, self._honest, self.layout.episodes, 0.0
+        for b in self.bits:
+            most = max(most, delivered_epsilon(b, changes, delta, honest_of(honest, b.users), episodes, most))
+        return most if self.bits else None
 
     def _add(self, batch: Integers, tally: Tally) -> None:
         layout, users = self.layout, tally.episodes
