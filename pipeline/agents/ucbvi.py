@@ -284,7 +284,7 @@ def planned(task: CountTask, counts: OnlineCounts, k: UcbviConstants, sign: Lite
     for h in reversed(range(H)):
         g = min(h, len(estimated.n) - 1)
         n, P = estimated.n[g], estimated.P[g]
-        free[h], end = better(P @ V[h + 1], estimated.bare_P[g] @ V[h + 1]), np.full((S, A), ends[h])
+        free[h], end = better(P @ V[h + 1], estimated.bare_P[g] @ V[h + 1]), ends[h]
         if h < task.layout.steps:
             free[h] += sign * transition_bonus(P, n, V[h + 1], sd[g], k)
         if earned is not None:
@@ -314,8 +314,8 @@ class Estimate:
 
 def estimate(counts: OnlineCounts, k: UcbviConstants) -> Estimate:
     """The estimate from released counts."""
-    x, (n, n_sas) = consistent(counts), never_under(counts, k.z)
-    bare = x.sum(-1)
+    x = consistent(counts)
+    bare, (n, n_sas) = x.sum(-1), never_under(x, k.z * counts.sd_sa)
     P = np.where(n[..., None] > 0, n_sas / or_one(n)[..., None], 1 / x.shape[-1])
     return Estimate(n, P, bare, np.where(bare[..., None] > 0, x / or_one(bare)[..., None], P))
 

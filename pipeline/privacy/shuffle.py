@@ -38,7 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
@@ -235,10 +235,13 @@ class LossLaw:
 
     def delta(self, epsilon: float) -> float:
         """Hockey-stick divergence at ``epsilon``, with the bound on rounding errors."""
-        low = max(0, min(len(self.mass), math.floor(epsilon / self.step) - self.first))
-        loss = self.step * (self.first + np.arange(low, len(self.mass)))
-        mass, above = self.mass[low:], loss > epsilon
-        return float(self.infinite + _ROUNDING - (mass[above] * np.expm1(epsilon - loss[above])).sum())
+        low = int(self.loss.searchsorted(epsilon, side="right"))
+        return float(self.infinite + _ROUNDING - (self.mass[low:] * np.expm1(epsilon - self.loss[low:])).sum())
+
+    @cached_property
+    def loss(self) -> Array:
+        """Increasing ``(L,)``."""
+        return self.step * (self.first + np.arange(len(self.mass)))
 
 
 def shuffle_delta(trials: int, q: float, up: int, down: int, epsilon: float, by: int = 1) -> float:
@@ -414,12 +417,14 @@ def of_one_episode(episodes: int, epsilon: float, delta: float) -> tuple[float, 
 
 @cache
 def delivered_epsilon(
-    bits: NoiseBits, changes: int, delta: float, honest: int | None = None, episodes: int = 1
+    bits: NoiseBits, changes: int, delta: float, honest: int | None = None, episodes: int = 1, least: float = 0.0
 ) -> float:
-    """Epsilon at ``delta`` from the coins of the honest users, replace-one."""
+    """Epsilon at ``delta`` from the coins of the honest users, replace-one; ``least`` where one episode loses less."""
     law = (bits.users if honest is None else honest) * bits.each, bits.probability, changes // 2, changes // 2
     if episodes == 1:
-        return shuffle_epsilon(*law, delta)
+        # one value below the least, by more than a search errs, says as much as the search
+        less = least > 0 and shuffle_delta(*law, least - 4e-9) < delta
+        return least if less else shuffle_epsilon(*law, delta)
 
     def excess(epsilon: float) -> float:
         each, share = of_one_episode(episodes, epsilon, delta)

@@ -398,9 +398,13 @@ class ShuffledCounts(InteractiveCounts):
 
     def epsilon(self, delta: float) -> float | None:
         """Largest over the batches so far, by an exact accountant; None before the first."""
-        changes, honest, episodes = self.changes, self._honest, self.layout.episodes
-        losses = (delivered_epsilon(b, changes, delta, honest_of(honest, b.users), episodes) for b in self.bits)
-        return max(losses, default=None)
+        changes, episodes, fewest, most = self.changes, self.layout.episodes, dict[tuple[int, int], int](), 0.0
+        for b in sorted(self.bits, key=lambda b: b.users):
+            # more users with the same coins lose less, by more than an accountant errs where they are 2 % more
+            if b.users < 1.02 * fewest.setdefault((b.each, b.chance), b.users):
+                honest = honest_of(self._honest, b.users)
+                most = max(most, delivered_epsilon(b, changes, delta, honest, episodes, most))
+        return most if self.bits else None
 
     def _add(self, batch: Integers, tally: Tally) -> None:
         layout, users = self.layout, tally.episodes

@@ -184,15 +184,14 @@ def consistent(counts: OnlineCounts) -> Array:
     return consistent_counts(np.maximum(counts.n_sas.sum(-1), 0.0), noisy, 0.0)
 
 
-def never_under(counts: OnlineCounts, z: float) -> tuple[Array, Array]:
+def never_under(x: Array, shift: Array | float) -> tuple[Array, Array]:
     """Consistent n~_sa ``(G, S, A)`` and n~_sas ``(G, S, A, S)`` that stay above the true visits unless noise exceeds
-    ``z`` of its standard deviations (002 after eq. 5; DP-UCBVI).
+    ``shift``, z of its standard deviations (002 after eq. 5; DP-UCBVI).
 
-    ``z sd`` is added to the visits and spread evenly over the successors: n~_sa = sum n~_sas, and a cell without
-    visits looks uniform.
+    It is added to the visits of consistent counts ``x`` and spread evenly over the successors: n~_sa = sum n~_sas, and
+    a cell without visits looks uniform.
     """
-    x, shift = consistent(counts), np.asarray(z * counts.sd_sa)
-    return x.sum(-1) + shift, x + (shift / x.shape[-1])[..., None]
+    return x.sum(-1) + shift, x + (np.asarray(shift) / x.shape[-1])[..., None]
 
 
 def nothing_seen(layout: OnlineLayout) -> OnlineCounts:

@@ -24,7 +24,7 @@ from pipeline.statistics.interactive_counts import (
     joint,
     local,
 )
-from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
+from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, consistent, never_under
 from pipeline.statistics.online_sum import OnlineSum, asked_rho, begin, cost_of, tight
 from tests.privacy.handles import REAL
 
@@ -199,10 +199,10 @@ def test_visits_are_never_too_small_with_the_shift_and_often_without():
     rng, sd, z = np.random.default_rng(3), 30.0, 6.5
     truth = rng.integers(0, 400, (50, 20, 4, 5))
     noisy = OnlineCounts(1, truth + rng.normal(0, sd, truth.shape), None, sd, 0.0)
-    n, n_sas = never_under(noisy, z)
+    n, n_sas = never_under(consistent(noisy), z * noisy.sd_sa)
     np.testing.assert_allclose(n, n_sas.sum(-1), rtol=1e-12)
     assert (n >= truth.sum(-1)).all()
-    assert (never_under(noisy, 0.0)[0] < truth.sum(-1)).mean() > 0.4
+    assert (never_under(consistent(noisy), 0.0)[0] < truth.sum(-1)).mean() > 0.4
     assert (n - truth.sum(-1)).max() < 2 * z * noisy.sd_sa
 
 
