@@ -173,7 +173,7 @@ class Verdict(Part):
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
         found += ["practice often comes where the policy leads"] if self.unweighted else []
-        found += ["practice was the same among those who taught"] if self.later else []
+        found += ["practice and what comes of it were the same among those who taught"] if self.later else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:
             missing_share = number(100 * float(self.left_out), 2)

@@ -566,7 +566,10 @@ _UNWEIGHTED = (
     "People are too few to tell how often the policy comes to a state: where practice seldom comes, an error of the "
     "model stands."
 )
-_LATER = "Those who judge came after those who taught: if practice changed in between, their scores can mislead."
+_LATER = (
+    "Those who judge came after those who taught: if practice changed in between, or what comes of it, their scores "
+    "can mislead."
+)
 _COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
 
 
