@@ -26,9 +26,6 @@ NOT_MEASURED_HERE = "How often such an interval holds was not measured for a log
 _POWER = 0.84
 # largest multiple of today's people, or budget, that a forecast gives
 _MOST = 100.0
-# standard deviations of the declared number of held-out people by which the released number must fall short to be
-# reported: of 6,000 they are 4 %
-_LEFT_OUT = 3.0
 # standard errors beyond which released counts show that episodes break off
 _BROKEN_OFF = 3.0
 # largest distance of the model's value of practice from the measured one, in half-widths of the model's interval; in
@@ -356,7 +353,7 @@ def decide(
     unsaid = confounding is not None and confounding.status != "declared"
     returning = data.episodes_per_user > 1 or (beyond_cap and unsaid)
     conditions = {
-        "left_out": _left_out(evaluated, data),
+        "left_out": evaluated.left_out(data.users_public),
         "returning": returning,
         "features": evaluated.misfit is not None,
         "unweighted": evaluated.unweighted is True,
@@ -364,12 +361,6 @@ def decide(
         "unsaid": data.kind == "real" and unsaid,
     }
     return Verdict.model_validate(verdict | conditions)
-
-
-def _left_out(evaluated: Evaluated, data: DeclaredTables | DeclaredPlant) -> float | None:
-    expected = data.users_public * float(evaluated.share)
-    missing_share = 1 - float(evaluated.people) / expected
-    return missing_share if missing_share > _LEFT_OUT / math.sqrt(expected) else None
 
 
 def _apart(model: Baseline, measured: Interval) -> str:

@@ -287,6 +287,22 @@ def judged_later(folder: Path, first: pl.DataFrame, then: pl.DataFrame, judges: 
     return page.read_text(), verdict
 
 
+@pytest.mark.parametrize(("declared", "came"), [(14_000, 8_000), (4_000, 2_000)])
+def test_an_interval_is_measured_for_the_people_who_came_and_not_for_those_declared(
+    tmp_path: Path, declared: int, came: int
+) -> None:
+    """Too few of them to tell how states weigh, of whom that is asked all the same; and too few for any interval."""
+    g = np.random.default_rng(9)
+    ill, strong, good = g.random((3, 2, declared)) < 0.5
+    log = pl.concat([visits(h, np.arange(declared), ill[h], strong[h], good[h]) for h in range(2)])
+    changes = {"horizon = 3": "horizon = 2", "users_public = 20000": f"users_public = {declared}"}
+    _, verdict = page_of(tmp_path, log, changes, "dp-one-step")
+    assert verdict.improvement.status == "evaluated"
+    page, verdict = page_of(tmp_path, log.filter(pl.col("who") < came), changes, "dp-one-step")
+    assert verdict.answer == "withheld" and verdict.improvement.status == "modelled"
+    assert "declared people judged, and for so few no interval like this was measured" in page
+
+
 SAME = "practice and what comes of it were the same among those who taught"
 
 
