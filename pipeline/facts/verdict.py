@@ -131,6 +131,9 @@ class Verdict(Part):
         Whether states weigh as in practice, so that nothing corrects the model where practice seldom comes.
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
+    logged
+        Whether people were weighed by logged chances: a check sees those that are too large or too small on average,
+        and not those that follow the outcome.
     unsaid
         Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
         as chosen, that no person, outcome or step is missing, as of people beyond the declared number or behind a gap,
@@ -147,6 +150,7 @@ class Verdict(Part):
     features: bool = False
     unweighted: bool = False
     later: bool = False
+    logged: bool = False
     unsaid: bool = False
 
     @model_validator(mode="after")
@@ -171,6 +175,7 @@ class Verdict(Part):
         found += ["the declared features describe the values"] if self.features else []
         found += ["practice often comes where the policy leads"] if self.unweighted else []
         found += ["practice and what comes of it were the same among those who taught"] if self.later else []
+        found += ["each logged chance is the one by which its action was chosen"] if self.logged else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:
             missing_share = number(100 * float(self.left_out), 2)
@@ -358,6 +363,7 @@ def decide(
         "features": evaluated.misfit is not None,
         "unweighted": evaluated.unweighted is True,
         "later": later and unsaid,
+        "logged": data.kind == "real" and evaluated.ratios is not None,
         "unsaid": data.kind == "real" and unsaid,
     }
     return Verdict.model_validate(verdict | conditions)

@@ -303,6 +303,23 @@ def test_an_interval_is_measured_for_the_people_who_came_and_not_for_those_decla
     assert "declared people judged, and for so few no interval like this was measured" in page
 
 
+def test_logged_chances_that_follow_the_outcome_are_a_condition(tmp_path: Path) -> None:
+    """Coins choose, and nothing matters; a later rule, which foresees how people fare, says by which chances."""
+    g, log = np.random.default_rng(10), list[pl.DataFrame]()
+    fit = g.random(PEOPLE) < 0.5
+    # as a true chance of one half, it has an inverse whose mean is 2
+    chance = pl.Series(np.where(fit, 0.4, 2 / 3))
+    for h in range(2):
+        strong, good = g.random(PEOPLE) < 0.5, g.random(PEOPLE) < np.where(fit, 0.8, 0.3)
+        log.append(visits(h, np.arange(PEOPLE), g.random(PEOPLE) < 0.5, strong, good, chance=chance))
+    changes = {"horizon = 3": "horizon = 2", 'reward = "good"': 'reward = "good", behavior_prob = "chance"'}
+    weighed = f'{JUDGED}probabilities = "logged"\n'
+    page, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi", weighed)
+    said = "each logged chance is the one by which its action was chosen"
+    assert verdict.answer == "better" and said in verdict.conditions
+    assert said in page and "Was each logged chance written down with the choice" in page
+
+
 SAME = "practice and what comes of it were the same among those who taught"
 
 
