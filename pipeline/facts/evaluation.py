@@ -18,6 +18,9 @@ from pipeline.facts.promise import Dump, Number, Part
 LEANS = 2.0
 # most held-out people times the root of rho (at most 1) for which any estimator's intervals were measured
 MOST_PEOPLE_ROOT_RHO = 30_000
+# standard deviations of the declared number of held-out people by which the released number must fall short to be
+# reported: of 6,000 they are 4 %
+_LEFT_OUT = 3.0
 # least number of held-out people: fewer cannot measure a policy, and their number is hardly hidden by its noise
 LEAST_PEOPLE = 500
 # the same of dp-one-step, times the root of rho (at most 1): a run with fewer is refused
@@ -180,6 +183,12 @@ class Evaluated:
         ``markov``: of the card; with bins that hide part of the state the interval is not of people.
         """
         return self.calibrated and markov == "declared" and not self.cut and self.judged_before is None
+
+    def left_out(self, users_public: int) -> float | None:
+        """Share of the declared people of whom no record was used; None where chance and noise make as much."""
+        expected = users_public * float(self.share)
+        missing = 1 - float(self.people) / expected
+        return missing if missing > _LEFT_OUT / math.sqrt(expected) else None
 
     def within(self, least: float, most: float) -> Evaluated:
         """The evaluation with intervals clipped to the range ``least`` to ``most`` of any policy."""

@@ -26,9 +26,6 @@ NOT_MEASURED_HERE = "How often such an interval holds was not measured for a log
 _POWER = 0.84
 # largest multiple of today's people, or budget, that a forecast gives
 _MOST = 100.0
-# standard deviations of the declared number of held-out people by which the released number must fall short to be
-# reported: of 6,000 they are 4 %
-_LEFT_OUT = 3.0
 # standard errors beyond which released counts show that episodes break off
 _BROKEN_OFF = 3.0
 # largest distance of the model's value of practice from the measured one, in half-widths of the model's interval; in
@@ -134,6 +131,9 @@ class Verdict(Part):
         Whether states weigh as in practice, so that nothing corrects the model where practice seldom comes.
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
+    logged
+        Whether people were weighed by logged chances: a check sees those that are too large or too small on average,
+        and not those that follow the outcome.
     unsaid
         Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
         as chosen, that no person, outcome or step is missing, as of people beyond the declared number or behind a gap,
@@ -150,6 +150,7 @@ class Verdict(Part):
     features: bool = False
     unweighted: bool = False
     later: bool = False
+    logged: bool = False
     unsaid: bool = False
 
     @model_validator(mode="after")
@@ -173,7 +174,8 @@ class Verdict(Part):
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
         found += ["practice often comes where the policy leads"] if self.unweighted else []
-        found += ["practice was the same among those who taught"] if self.later else []
+        found += ["practice and what comes of it were the same among those who taught"] if self.later else []
+        found += ["each logged chance is the one by which its action was chosen"] if self.logged else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
         if self.left_out is not None:
             missing_share = number(100 * float(self.left_out), 2)
@@ -356,20 +358,15 @@ def decide(
     unsaid = confounding is not None and confounding.status != "declared"
     returning = data.episodes_per_user > 1 or (beyond_cap and unsaid)
     conditions = {
-        "left_out": _left_out(evaluated, data),
+        "left_out": evaluated.left_out(data.users_public),
         "returning": returning,
         "features": evaluated.misfit is not None,
         "unweighted": evaluated.unweighted is True,
         "later": later and unsaid,
+        "logged": data.kind == "real" and evaluated.ratios is not None,
         "unsaid": data.kind == "real" and unsaid,
     }
     return Verdict.model_validate(verdict | conditions)
-
-
-def _left_out(evaluated: Evaluated, data: DeclaredTables | DeclaredPlant) -> float | None:
-    expected = data.users_public * float(evaluated.share)
-    missing_share = 1 - float(evaluated.people) / expected
-    return missing_share if missing_share > _LEFT_OUT / math.sqrt(expected) else None
 
 
 def _apart(model: Baseline, measured: Interval) -> str:

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkabl
 import numpy as np
 
 from pipeline.arrays import Integers
-from pipeline.declaration.card import AnyCard, CardError, require_tabular
+from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.code import is_plugin, plugin_digest
+from pipeline.declaration.numbers import number
 from pipeline.evaluation.coverage import inequalities, outside
 from pipeline.evaluation.intervals import moments
 from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated, people_needed
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
 from pipeline.facts.promise import Joint
-from pipeline.facts.verdict import fixed_width
+from pipeline.facts.verdict import fixed_width, round_up
 from pipeline.learners.learner import Adaptive, Learnt, Quote, RunPlan, described, joint_quote, listed_facts, priced
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
@@ -193,6 +194,7 @@ class HeldOutRun:
     ``region``: inequalities of the region in which the coverage of the estimator was measured; ``outside``: sentence on
     what keeps this run out of it.
     ``arrived``: restriction of the held-out people; None: none.
+    ``setting``: what that region is of: card, declared held-out people as a share of all, and budget.
     """
 
     plan: RunPlan
@@ -203,6 +205,7 @@ class HeldOutRun:
     arrived: Arrived | None = None
     region: tuple[Diagnostic, ...] = ()
     outside: str | None = None
+    setting: tuple[Card, float, Fraction | None] | None = None
 
     @property
     def since(self) -> int | None:
@@ -319,11 +322,36 @@ class HeldOutRun:
             from pipeline.learners.overlap import beyond, is_unweighted
 
             evaluated = replace(evaluated, unweighted=is_unweighted(self.evaluation) or None)
+            if (few := self._too_few(evaluated)) is not None:
+                evaluated = replace(evaluated, calibrated=False, outside=few)
             if (far := beyond(self.evaluation, learnt, answers)) is not None:
                 # said first: no number of people brings such a policy inside
                 evaluated = replace(evaluated, calibrated=False, outside=far)
         joint = priced(release.joint_rho, release.joint or {})
         return LearntHeldOut(published, evaluated, Joint.model_validate(joint))
+
+    def _too_few(self, evaluated: Evaluated) -> str | None:
+        """Sentence on judges who are fewer than declared, and too few for what was measured; or None.
+
+        What is asked of them follows from the declared number: half of them cannot tell how states weigh.
+        """
+        from pipeline.learners.overlap import is_unweighted
+
+        if self.setting is None or not evaluated.calibrated:
+            return None
+        card, judging, rho = self.setting
+        if (missing := evaluated.left_out(card.unit.users_public)) is None:
+            return None
+        came = max(0.0, 1 - missing)
+        measured = outside(self.evaluation.estimator, card, judging * came, rho) is None
+        if measured and is_unweighted(self.evaluation, came) == is_unweighted(self.evaluation):
+            return None
+        people, declared = (
+            number(round_up(x, "nearest")) for x in (evaluated.people, card.unit.users_public * judging)
+        )
+        return (
+            f"About {people} of {declared} declared people judged, and for so few no interval like this was measured."
+        )
 
     def _learnt(self, release: Release) -> Learnt:
         """The policy that held-out people evaluate."""
@@ -431,7 +459,8 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
     judging, rho = float(terms.judging(card)), terms.ask().zcdp()
     setting = evaluation.estimator, require_tabular(card), judging, rho
     beyond = outside(*setting, terms.taken) if arrived is None else None
-    return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, arrived, inequalities(*setting), beyond)
+    region = inequalities(*setting)
+    return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, arrived, region, beyond, setting[1:])
 
 
 def _arrived(card: AnyCard, terms: Terms, where: str) -> Arrived | None:

@@ -7,6 +7,9 @@ Coverage was measured where practice often does what a policy may advise; both l
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 
 from pipeline.agents.against_behaviour import as_practised
@@ -64,10 +67,14 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
     )
 
 
-def is_unweighted(evaluation: object) -> bool:
-    """Whether states weigh as in practice, as people are too few for moments of practice."""
-    one_step = isinstance(evaluation, OneStepEvaluation)
-    return one_step and evaluation.plan.card.domain.horizon > 1 and not evaluation.features.practice
+def is_unweighted(evaluation: object, came: float = 1.0) -> bool:
+    """Whether states weigh as in practice, as people are too few for moments of practice.
+
+    ``came``: share of the declared people; asked of fewer, states would.
+    """
+    if not isinstance(evaluation, OneStepEvaluation) or evaluation.plan.card.domain.horizon == 1:
+        return False
+    return not replace(evaluation, share=evaluation.share * Fraction(came)).features.practice
 
 
 def _cut(evaluation: TabularEvaluation, found: LearntCounts) -> float:

@@ -566,7 +566,14 @@ _UNWEIGHTED = (
     "People are too few to tell how often the policy comes to a state: where practice seldom comes, an error of the "
     "model stands."
 )
-_LATER = "Those who judge came after those who taught: if practice changed in between, their scores can mislead."
+_LATER = (
+    "Those who judge came after those who taught: if practice changed in between, or what comes of it, their scores "
+    "can mislead."
+)
+_LOGGED = (
+    "People were weighed by the logged chances. A check sees those that are too large, or too small, on average, and "
+    "not those that follow how it went, as of a rule of a later day."
+)
 _COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
 
 
@@ -591,6 +598,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     words += [_FEATURES] if verdict.features and decided else []
     words += [_UNWEIGHTED] if verdict.unweighted and decided else []
     words += [_LATER] if verdict.later and decided else []
+    words += [_LOGGED] if verdict.logged and decided else []
     several = report.dataset.episodes_per_user > 1
     words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
     words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
@@ -674,7 +682,8 @@ def _asked(verdict: Verdict) -> list[str]:
     asked = [] if traits is None else [_ASK[traits]]
     asked += [_BENT] if verdict.features else []
     asked += ["Does it lead to states in which people seldom are?"] if verdict.unweighted else []
-    asked += ["Did practice change before those who judge came?"] if verdict.later else []
+    asked += ["Did practice, or what comes of it, change before those who judge came?"] if verdict.later else []
+    asked += ["Was each logged chance written down with the choice, not worked out later?"] if verdict.logged else []
     asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
     if verdict.unsaid or verdict.left_out is not None:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]

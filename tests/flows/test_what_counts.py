@@ -272,6 +272,59 @@ def test_noise_is_named_where_released_tables_are_too_thin_for_practice(tmp_path
     assert verdict.answer == "withheld" and "Such a gap comes of noise" in verdict.why
 
 
+def judged_later(folder: Path, first: pl.DataFrame, then: pl.DataFrame, judges: int) -> tuple[str, Verdict]:
+    """Page and verdict of who came in after those who taught."""
+    people = first["who"].n_unique() + judges
+    card = CARD.replace("horizon = 3", "horizon = 2").replace("users_public = 20000", f"users_public = {people}")
+    (folder / "card.toml").write_text(card.replace('["well", "ill"]', '["well", "ill", "begin"]'))
+    text = RECIPE.format(name="visits", agent="dp-apvi", privacy="[privacy]\nrho = 1.0")
+    (folder / "recipe.toml").write_text(f"{text}{JUDGED}since = 1\nusers_since = {judges}\n")
+    store = Store(folder / "home")
+    store.register(folder / "card.toml")
+    for log in (first, pl.concat([first, then])):
+        store.ingest(folder / "card.toml", log)
+    verdict = run(folder / "recipe.toml", store=store).verdict
+    assert verdict is not None and verdict.improvement is not None and verdict.improvement.lower > 0
+    [page] = (folder / "home" / "runs").glob("visits-*/report.md")
+    return page.read_text(), verdict
+
+
+@pytest.mark.parametrize(("declared", "came"), [(14_000, 8_000), (4_000, 2_000)])
+def test_an_interval_is_measured_for_the_people_who_came_and_not_for_those_declared(
+    tmp_path: Path, declared: int, came: int
+) -> None:
+    """Too few of them to tell how states weigh, of whom that is asked all the same; and too few for any interval."""
+    g = np.random.default_rng(9)
+    ill, strong, good = g.random((3, 2, declared)) < 0.5
+    log = pl.concat([visits(h, np.arange(declared), ill[h], strong[h], good[h]) for h in range(2)])
+    changes = {"horizon = 3": "horizon = 2", "users_public = 20000": f"users_public = {declared}"}
+    _, verdict = page_of(tmp_path, log, changes, "dp-one-step")
+    assert verdict.improvement.status == "evaluated"
+    page, verdict = page_of(tmp_path, log.filter(pl.col("who") < came), changes, "dp-one-step")
+    assert verdict.answer == "withheld" and verdict.improvement.status == "modelled"
+    assert "declared people judged, and for so few no interval like this was measured" in page
+
+
+def test_logged_chances_that_follow_the_outcome_are_a_condition(tmp_path: Path) -> None:
+    """Coins choose, and nothing matters; a later rule, which foresees how people fare, says by which chances."""
+    g, log = np.random.default_rng(10), list[pl.DataFrame]()
+    fit = g.random(PEOPLE) < 0.5
+    # as a true chance of one half, it has an inverse whose mean is 2
+    chance = pl.Series(np.where(fit, 0.4, 2 / 3))
+    for h in range(2):
+        strong, good = g.random(PEOPLE) < 0.5, g.random(PEOPLE) < np.where(fit, 0.8, 0.3)
+        log.append(visits(h, np.arange(PEOPLE), g.random(PEOPLE) < 0.5, strong, good, chance=chance))
+    changes = {"horizon = 3": "horizon = 2", 'reward = "good"': 'reward = "good", behavior_prob = "chance"'}
+    weighed = f'{JUDGED}probabilities = "logged"\n'
+    page, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi", weighed)
+    said = "each logged chance is the one by which its action was chosen"
+    assert verdict.answer == "better" and said in verdict.conditions
+    assert said in page and "Was each logged chance written down with the choice" in page
+
+
+SAME = "practice and what comes of it were the same among those who taught"
+
+
 def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taught(tmp_path: Path) -> None:
     g = np.random.default_rng(6)
 
@@ -284,21 +337,25 @@ def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taugh
         return pl.concat(log)
 
     # what helped those who taught harms those who judge, and is rarely done any more: it would lose .09 of them
-    first, then = came(0, 0.5, 0.5, 0.7), came(PEOPLE, 0.1, 0.605, 0.555)
-    card = CARD.replace("horizon = 3", "horizon = 2").replace("users_public = 20000", "users_public = 40000")
-    (tmp_path / "card.toml").write_text(card)
-    text = RECIPE.format(name="visits", agent="dp-apvi", privacy="[privacy]\nrho = 1.0")
-    (tmp_path / "recipe.toml").write_text(f"{text}{JUDGED}since = 1\nusers_since = {PEOPLE}\n")
-    store = Store(tmp_path / "home")
-    store.register(tmp_path / "card.toml")
-    for log in (first, pl.concat([first, then])):
-        store.ingest(tmp_path / "card.toml", log)
-    verdict = run(tmp_path / "recipe.toml", store=store).verdict
-    assert verdict is not None and verdict.improvement is not None and verdict.improvement.lower > 0
-    assert verdict.answer != "better" or "practice was the same among those who taught" in verdict.conditions
-    assert verdict.later
-    [page] = (tmp_path / "home" / "runs").glob("visits-*/report.md")
-    assert verdict.answer != "better" or "if practice changed in between, their scores can mislead" in page.read_text()
+    page, verdict = judged_later(tmp_path, came(0, 0.5, 0.5, 0.7), came(PEOPLE, 0.1, 0.605, 0.555), PEOPLE)
+    assert verdict.later and (verdict.answer != "better" or SAME in verdict.conditions)
+    assert verdict.answer != "better" or "if practice changed in between, or what comes of it" in page
+
+
+def test_later_judges_stand_on_it_that_the_same_came_of_practice(tmp_path: Path) -> None:
+    g = np.random.default_rng(7)
+
+    def came(first: int, people: int, well: tuple[float, float], good: tuple[float, float]) -> pl.DataFrame:
+        who, (done, then) = np.arange(first, first + people), g.random((2, people)) < 0.5
+        ill = g.random(people) >= np.where(done, *well)
+        begin = visits(0, who, ill, done, g.random(people) < 0.5).with_columns(state=pl.lit("begin"))
+        return pl.concat([begin, visits(1, who, ill, then, g.random(people) < np.where(ill, *good))])
+
+    # coins choose.  The strong drug made well, which was better; now it makes ill and the ill fare badly: it loses .4
+    first, then = came(0, 40_000, (0.9, 0.1), (0.4, 0.6)), came(40_000, 8_000, (0.1, 0.9), (0.0, 1.0))
+    page, verdict = judged_later(tmp_path, first, then, 8_000)
+    assert verdict.answer != "better" or SAME in verdict.conditions
+    assert verdict.answer != "better" or "if practice changed in between, or what comes of it" in page
 
 
 def test_a_page_without_judges_does_not_say_that_everybody_taught(tmp_path: Path) -> None:
