@@ -187,7 +187,7 @@ class Verdict(Part):
             found += [
                 f"no {'' if self.left_out is None else 'other '}person, outcome or step is missing or there twice"
             ]
-            found += ["what is done for one changes nothing for another"]
+            found += ["what is done for one, or comes of it, changes nothing for another"]
         return found
 
     @property

@@ -199,7 +199,7 @@ def evaluation_section(report: Report) -> Section | None:
         "It assumes that the recorded state, as it stood before each decision, holds everything that drives both "
         "decisions and outcomes, that each action is recorded as it was chosen, that no person, outcome or step is "
         "missing or comes after the last declared step, and that people are independent: nobody has two ids, and what "
-        "is done for one changes nothing for another"
+        "is done for one, or comes of it, changes nothing for another"
         + ("" if e.misfit is None else ", and that values are linear in the declared features")
         + f".{_hidden(verdict_of(report))}",
     )

@@ -54,7 +54,7 @@ UNSAID = [
     "each state was recorded before its choice and each action as it was chosen",
     "no person, outcome or step is missing or there twice",
 ]
-UNSAID += ["what is done for one changes nothing for another"]
+UNSAID += ["what is done for one, or comes of it, changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 
 

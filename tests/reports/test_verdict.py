@@ -37,7 +37,7 @@ WHOM, COST = "For whom it changes", "What it costs in privacy"
 # of the sample: that of its largest table, over the states that an action may lead to
 NOISE = 12.884098726725126 * math.sqrt(8)
 # conditions of every difference that no operator's word covers
-APART = "what is done for one changes nothing for another"
+APART = "what is done for one, or comes of it, changes nothing for another"
 WHOLE = "no person, outcome or step is missing or there twice"
 BEFORE = "each state was recorded before its choice and each action as it was chosen"
 
