@@ -139,7 +139,9 @@ def test_parts_of_real_people_that_cost_more_than_was_asked_are_refused(tmp_path
     """One feature is so much longer than all others that to be added costs nearly what being replaced does."""
     longer = "[features]\nkind = 'product'\nstates = [[1, 0], [0, 5]]\nactions = [[1], [1], [3]]\nbalanced = {}\n"
     card, recipe = tmp_path / "card.toml", write(tmp_path, agent="dp-vapvi", privacy=RHO)
-    text = CARD.format(kind="real", ledger="ledger.db", cap=40.0).replace("users_public = 400", "users_public = 3000")
+    text = CARD.format(name="shop", kind="real", ledger="ledger.db", cap=40.0).replace(
+        "users_public = 400", "users_public = 3000"
+    )
     card.write_text(text + longer.format("false"))
     call(tmp_path, "register", card)
     refused = reticent("--home", "home", "plan", "--no-quality", recipe, cwd=tmp_path)
