@@ -63,11 +63,9 @@ def test_all_agents_are_in_the_map():
         helpers = (
             "pessimism",
             "linear_backup",
-            "mixture_backup",
             "optimism",
             "lq_optimism",
             "count_bonus",
-            "batch_pace",
             "active_set",
             "absorbing_model",
             "against_behaviour",

@@ -22,10 +22,9 @@ import numpy as np
 
 from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task, shift_of
 from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
-from pipeline.agents.pevi import pevi
 from pipeline.agents.suboptimality import best_seen
 from pipeline.agents.support import floor
-from pipeline.agents.vapvi import vapvi
+from pipeline.agents.vapvi import pevi, vapvi
 from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, declared_start, require_tabular
 from pipeline.declaration.domain import Domain

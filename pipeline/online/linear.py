@@ -37,8 +37,7 @@ import numpy as np
 
 from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task
 from pipeline.agents.one_shot import one_shot
-from pipeline.agents.pevi import pevi, theory_beta
-from pipeline.agents.vapvi import vapvi
+from pipeline.agents.vapvi import pevi, theory_beta, vapvi
 from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, balance
 from pipeline.mdp.model import TabularMDP

@@ -16,10 +16,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from pipeline.agents.batch_pace import plan_starts
-from pipeline.agents.linopt_po import TUNED_STEP, linopt_po, step_size
-from pipeline.agents.linopt_vi import linopt_vi, planned
-from pipeline.agents.mixture_backup import (
+from pipeline.agents.linopt import (
+    TUNED_STEP,
     LearntRewards,
     MixtureTask,
     Problem,
@@ -28,13 +26,17 @@ from pipeline.agents.mixture_backup import (
     ldp,
     ldp_theory,
     linopt,
+    linopt_po,
     linopt_rewards,
+    linopt_vi,
+    planned,
+    step_size,
     ucrl_vtr,
 )
 from pipeline.declaration.card import CardError
 from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
 from pipeline.mdp.planning import optimum, policy_value
-from pipeline.mdp.rollout import Agent
+from pipeline.mdp.rollout import Agent, plan_starts
 from pipeline.online.rollouts import EpisodeWorld, named_world, play
 from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, curve
 from pipeline.privacy.continual import Mechanism

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.adaptive_lqr import AdaptiveConstants, Epoch, ResidualQuery, adaptive_lqr, prior, recentred_lqr
-from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.agents.explore_then_commit import Exploration, explore, explore_then_commit
+from pipeline.agents.dp_lqr import Exploration, LqConstants, LqTask, certainty_equivalence, explore, explore_then_commit
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, OfuPlan, Search, batch_ends, ofu_rl
 from pipeline.arrays import Array
 from pipeline.declaration.toml import CardError
