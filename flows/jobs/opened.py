@@ -25,8 +25,17 @@ from pipeline.facts.promise import Dump, Guarantee
 from pipeline.facts.report import Certificate, Report, read_report
 from pipeline.facts.verdict import Improvement, Verdict
 from pipeline.files import whole_file, write_file
-from pipeline.learners.decisions import Decision, StoredDecisions, decide, state_indices
-from pipeline.learners.gains import Advice, Control, StoredGains, StoredObserved, control
+from pipeline.learners.decisions import (
+    Advice,
+    Control,
+    Decision,
+    StoredDecisions,
+    StoredGains,
+    StoredObserved,
+    control,
+    decide,
+    state_indices,
+)
 from pipeline.learners.policy_files import StoredPolicy, refuse_steps
 from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger

@@ -33,8 +33,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 from flows.config.home import HOME, SERVED, Home, Work, choose_resources, environment, shipped_recipe
 from flows.jobs.nightly import run_night
 from flows.jobs.playing import play_job
-from flows.jobs.reproduce import reproduce_job
 from flows.jobs.simulated_logs import LogOptions, simulate_logs
+from flows.jobs.studies import reproduce_job
 from flows.server.recorded import publish, quietly, task_step
 from flows.terminal.screen import say
 from pipeline.declaration.card import CardError

@@ -32,8 +32,7 @@ import numpy as np
 from pipeline.arrays import Array, Bools, Integers
 from pipeline.audits import attack
 from pipeline.audits.attack import AuditTarget, Side
-from pipeline.audits.regressions import lq_target
-from pipeline.audits.tables import counts_target
+from pipeline.audits.tables import counts_target, lq_target
 from pipeline.declaration.card import CardError
 from pipeline.online.registry import find
 from pipeline.online.trial import BatchTarget, CountsTarget, ShuffledTarget, SumsTarget, Target, Trial

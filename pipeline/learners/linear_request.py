@@ -20,8 +20,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task, shift_of
-from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
+from pipeline.agents.linear_backup import (
+    LinearConstants,
+    LinearResult,
+    LinearTask,
+    linear_task,
+    one_shot,
+    optimal_upper,
+    policy_bound,
+    shift_of,
+)
 from pipeline.agents.suboptimality import best_seen
 from pipeline.agents.support import floor
 from pipeline.agents.vapvi import pevi, vapvi
@@ -45,6 +53,8 @@ from pipeline.facts.learnt import (
 )
 from pipeline.facts.promise import Joint, MechanismFacts, vector_facts
 from pipeline.learners.decisions import (
+    ADVISED,
+    OBSERVED_KIND,
     decision_columns,
     decision_facts,
     decision_labels,
@@ -52,7 +62,6 @@ from pipeline.learners.decisions import (
     tabular_truth,
     total_assumed,
 )
-from pipeline.learners.gains import ADVISED, OBSERVED_KIND
 from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced, table_size
 from pipeline.learners.policy_files import PolicyFiles, columns_by_step
 from pipeline.learners.tabular_learning import simple_policies
@@ -355,7 +364,7 @@ class LinearRequest:
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """Every step is released alike, and by the same code."""
-        from pipeline.audits.regressions import linear_target
+        from pipeline.audits.tables import linear_target
 
         plan = self.plan
         # a plan of two steps has each kind of call
@@ -367,7 +376,7 @@ class LinearRequest:
         if claimed is None or plan.domain.horizon <= _STEPS:
             return None
         from pipeline.audits.attack import WholePlan
-        from pipeline.audits.regressions import linear_cost
+        from pipeline.audits.tables import linear_cost
 
         return WholePlan(f"A plan of {_STEPS} of {plan.domain.horizon} steps", linear_cost(plan), claimed)
 

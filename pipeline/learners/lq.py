@@ -28,7 +28,7 @@ from pipeline.facts.learnt import (
     ValueFacts,
 )
 from pipeline.facts.promise import Joint
-from pipeline.learners.gains import gain_files
+from pipeline.learners.decisions import gain_files
 from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Lq, Terms, check_gaussian
@@ -338,7 +338,7 @@ class LqRun:
         return runs
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        from pipeline.audits.regressions import lq_target
+        from pipeline.audits.tables import lq_target
 
         return [lq_target(self.summed)]
 

@@ -148,14 +148,14 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
 def _codec(kind: str | None) -> Codec:
     """By the ``kind`` of policy.json, which a table of decisions does not have."""
     if kind == "linear_quadratic":
-        from pipeline.learners.gains import read_gains_view, stored_gains
+        from pipeline.learners.decisions import read_gains_view, stored_gains
 
         return Codec(("policy",), read_gains_view, stored_gains)
     from pipeline.learners import decisions
 
     match kind:
         case "linear_observed":
-            from pipeline.learners.gains import stored_observed
+            from pipeline.learners.decisions import stored_observed
 
             return Codec(("policy", "decisions"), decisions.read_linear_view, stored_observed)
         case "one_step":

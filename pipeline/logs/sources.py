@@ -34,11 +34,22 @@ from pipeline.logs.contribution_bounding import with_ids
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text, plain_cell, plain_date
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet, row_count
 from pipeline.logs.readers.batch import Batch, Request, cell_type, readable_times
+from pipeline.logs.readers.episodes import (
+    Cut,
+    d4rl_types,
+    lerobot_root,
+    lerobot_types,
+    meds_types,
+    read_d4rl,
+    read_lerobot,
+    read_meds,
+    read_rlds,
+    read_transitions,
+    rlds_types,
+    transition_types,
+)
 from pipeline.logs.readers.hdf5 import minari_arrow_types, minari_hdf5_types, read_minari_arrow, read_minari_hdf5
-from pipeline.logs.readers.in_order import Cut, d4rl_types, read_d4rl, read_transitions, transition_types
 from pipeline.logs.readers.lines import csv_types, guess_separator, obp_types, read_csv, read_ndjson, read_obp
-from pipeline.logs.readers.meds import meds_types, read_meds
-from pipeline.logs.readers.rlds_lerobot import lerobot_root, lerobot_types, read_lerobot, read_rlds, rlds_types
 from pipeline.logs.store import SCHEMA_VERSION
 
 T = TypeVar("T")

@@ -35,8 +35,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task
-from pipeline.agents.one_shot import one_shot
+from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task, one_shot
 from pipeline.agents.vapvi import pevi, theory_beta, vapvi
 from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, balance

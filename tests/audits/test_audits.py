@@ -37,7 +37,7 @@ from pipeline.audits.attack import (
     trade_off,
     upper_rate,
 )
-from pipeline.audits.regressions import linear_cost, linear_target
+from pipeline.audits.tables import linear_cost, linear_target
 from pipeline.privacy.noise import FastOsNoise, OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
