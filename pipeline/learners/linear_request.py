@@ -35,8 +35,7 @@ from pipeline.agents.support import floor
 from pipeline.agents.vapvi import pevi, vapvi
 from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, declared_start, require_tabular
-from pipeline.declaration.domain import Domain
-from pipeline.declaration.linear_quadratic import Vector
+from pipeline.declaration.domain import Domain, Vector
 from pipeline.facts.answers import CallFacts
 from pipeline.facts.learnt import (
     UNMEASURED,

@@ -32,8 +32,17 @@ from pipeline.declaration.toml import CardError, LogError
 from pipeline.files import open_private, private_folder
 from pipeline.logs.contribution_bounding import with_ids
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text, plain_cell, plain_date
-from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet, row_count
-from pipeline.logs.readers.batch import Batch, Request, cell_type, readable_times
+from pipeline.logs.readers.batch import (
+    Batch,
+    Request,
+    cell_type,
+    ipc_types,
+    parquet_types,
+    read_ipc,
+    read_parquet,
+    readable_times,
+    row_count,
+)
 from pipeline.logs.readers.episodes import (
     Cut,
     d4rl_types,

@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
-from pipeline.declaration.linear_quadratic import Vector
+from pipeline.declaration.domain import Vector
 from pipeline.facts.promise import Dump
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.contribution_bounding import canonical

@@ -8,8 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.logs.readers.arrow import row_count
-from pipeline.logs.readers.batch import field
+from pipeline.logs.readers.batch import field, row_count
 from pipeline.logs.readers.batch import take_fields as inside
 from reticent import LogError, Store
 

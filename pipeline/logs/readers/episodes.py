@@ -43,8 +43,17 @@ from pipeline.logs.contribution_bounding import canonical, person_key
 from pipeline.logs.decode import read_flag
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import hdf5
-from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
-from pipeline.logs.readers.batch import BATCH_ROWS, NO_LINES, NUMBERED, Batch, Request, readable_times
+from pipeline.logs.readers.batch import (
+    BATCH_ROWS,
+    NO_LINES,
+    NUMBERED,
+    Batch,
+    Request,
+    parquet_types,
+    read_parquet,
+    readable_times,
+    row_count,
+)
 
 
 @dataclass(frozen=True)
@@ -388,7 +397,7 @@ def lerobot_types(path: Path, request: Request) -> dict[str, pl.DataType]:
 
 
 def read_lerobot(path: Path, request: Request) -> Iterator[Batch]:
-    """Yield the rows; errors as of :func:`~pipeline.logs.readers.arrow.read_parquet`."""
+    """Yield the rows; errors as of :func:`~pipeline.logs.readers.batch.read_parquet`."""
     types = parquet_types(path)
     bases = dict.fromkeys(framing.column_of(INDICES.get(name, name), types) for name in request.columns)
     for batch in read_parquet(path, [base for base in bases if base is not None]):
