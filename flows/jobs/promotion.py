@@ -22,9 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from flows.config.home import Home
 from flows.config.recipe import Promote, names_run
 from flows.config.setting import Setting
-from pipeline.declaration.card import CardError
 from pipeline.declaration.numbers import number
-from pipeline.declaration.toml import Name
+from pipeline.declaration.toml import CardError, Name
 from pipeline.facts.answers import Comparison, Promotion
 from pipeline.facts.learnt import Gains, Status
 from pipeline.facts.promise import DeclaredTables, Dump, present

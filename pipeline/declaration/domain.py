@@ -1,7 +1,7 @@
 """The declared domain: states, actions, horizon.  Finite, public, and fixed before any row is read.
 
-Of a linear-quadratic log: vectors in declared balls, noise, first state, cost.  Ball, cost and covariances are of logged
-numbers divided by their ``scale``; so metres and metres a second can share one ball.
+Of a linear-quadratic log: vectors in declared balls, noise, first state, cost.  Ball, cost and covariances are of
+logged numbers divided by their ``scale``; so metres and metres a second can share one ball.
 """
 
 from __future__ import annotations

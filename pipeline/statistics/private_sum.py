@@ -27,18 +27,11 @@ from typing import TypeVar
 import numpy as np
 
 from pipeline.arrays import Array, Integers
+from pipeline.privacy import release
 from pipeline.privacy.budget import rho_of_pure
 from pipeline.privacy.continual import NoiseBlocks, Row, Time, draw_rows
 from pipeline.privacy.losses import GaussianGuarantee, Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError, admit_release, symmetric_noise
-from pipeline.privacy.release import (
-    Mechanism,
-    Release,
-    check_slack,
-    total_epsilon,
-    total_rho,
-    with_sampler_slack,
-)
 from pipeline.statistics.layout import ExactSums, Layout, Tables
 
 Person = TypeVar("Person")
@@ -52,7 +45,7 @@ class PrivateSum:
     """
 
     layout: Layout
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[release.Mechanism, ...]
     time: Time | None = None
     trust: Trust = Trust.CENTRAL
 
@@ -70,7 +63,7 @@ class PrivateSum:
     def rho(self) -> Fraction | None:
         """Exact zCDP cost of all that is ever released, tables bounded together; None where a table has no noise."""
         if any(m.variance is None for m in self.mechanisms):
-            return total_rho(self.mechanisms)
+            return release.total_rho(self.mechanisms)
         return self.layout.cost(self.rates) * (1 if self.time is None else self.time.cost)
 
     @property
@@ -91,7 +84,7 @@ class PrivateSum:
         """Guarantee of the noise to one user, under *replace one*."""
         return GaussianGuarantee(self.trust, self.rho)
 
-    def at(self, t: int) -> tuple[Mechanism, ...]:
+    def at(self, t: int) -> tuple[release.Mechanism, ...]:
         """The mechanisms with the noise of the ``t``-th running sum, ``t`` from 1; unchanged for a one-off release."""
         if self.time is None:
             return self.mechanisms
@@ -104,7 +97,7 @@ class PrivateSum:
         """The same with the sampler's share of delta listed; see
         :func:`~pipeline.privacy.release.with_sampler_slack`.
         """
-        return replace(self, mechanisms=with_sampler_slack(self.mechanisms, noise, epsilon, self._symmetric))
+        return replace(self, mechanisms=release.with_sampler_slack(self.mechanisms, noise, epsilon, self._symmetric))
 
     def admit(self, noise: NoiseSource, data_kind: str | None = None) -> None:
         """Refuse, before any row is read, a draw that would not be private on real data (privacy.md §0.1-2).
@@ -124,7 +117,7 @@ class PrivateSum:
                 f"{layout.dataset}: the data say {data_kind!r}, declared is {layout.data_kind!r}; nothing was drawn"
             )
         # every draw passes here first, so a sampler's share is always counted
-        check_slack(self.mechanisms, noise, self._symmetric)
+        release.check_slack(self.mechanisms, noise, self._symmetric)
 
     def perturb(self, sums: Tables, noise: NoiseSource, data: DataHandle) -> dict[str, Integers]:
         """Noisy tables, each with noise of its own drawn once, in the order of the mechanisms.
@@ -142,14 +135,14 @@ class PrivateSum:
             tables[m.table] = sums[m.table] + _noise(m, m.table in self._symmetric, noise, data)
         return tables
 
-    def draw(self, sums: ExactSums, noise: NoiseSource) -> Release:
+    def draw(self, sums: ExactSums, noise: NoiseSource) -> release.Release:
         """Add noise to every table; never-visited cells get noise like all others.
 
         Raises RealDataError, ValueError see :meth:`perturb`.
         """
         tables, joint = self.perturb(sums.tables, noise, sums), self.layout.joint()
         what = "counts" if joint is None else "sums"
-        return Release(
+        return release.Release(
             dataset=sums.dataset,
             data_kind=sums.data_kind,
             dynamics=sums.dynamics,
@@ -184,7 +177,7 @@ class PrivateSum:
         """
         people: list[Person] = list(self.layout.extremes())
         points = np.array([self._whiten(sum_of(person)) for person in people])
-        pure, worst, pair = total_epsilon(self.mechanisms) is not None, -1.0, (0, 0)
+        pure, worst, pair = release.total_epsilon(self.mechanisms) is not None, -1.0, (0, 0)
         for i in range(len(points) - 1):
             moves = np.abs(points[i + 1 :] - points[i])
             losses = moves.sum(1) if pure else (moves**2).sum(1)
@@ -217,7 +210,7 @@ def joining_facts(data_kind: str, costs: Iterable[Fraction | None]) -> dict[str,
     return {"rho_add_remove": str(sum((c for c in listed if c is not None), Fraction(0)))}
 
 
-def _noise(m: Mechanism, symmetric: bool, noise: NoiseSource, data: DataHandle) -> Integers:
+def _noise(m: release.Mechanism, symmetric: bool, noise: NoiseSource, data: DataHandle) -> Integers:
     """Noise of one table, of its shape."""
     if m.variance is not None and symmetric:
         each = [symmetric_noise(noise, 1, m.shape[-1], m.variance, data) for _ in range(math.prod(m.shape[:-2]))]

@@ -36,9 +36,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipeline.declaration.card import CardError
 from pipeline.declaration.source import EventColumn, Meds
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import CardError, LogError
 from pipeline.logs.contribution_bounding import canonical, person_key
 from pipeline.logs.decode import read_flag
 from pipeline.logs.readers import batch as framing
