@@ -175,7 +175,7 @@ class Run:
         Raises BudgetError if a file of the folder is not the one that the ledger vouches for.
         """
         from flows.jobs.proof import refuse_changed
-        from pipeline.learners.offline_agents import read_stored
+        from pipeline.learners.learner import read_stored
 
         refuse_changed(self.folder, *self.evidence())
         return Policy(read_stored(self.folder))

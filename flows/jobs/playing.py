@@ -33,7 +33,7 @@ from pipeline.facts.promise import Dump, Guarantee, Joint, MechanismFacts, decla
 from pipeline.facts.report import Report, read_report
 from pipeline.files import copy_file, whole_folder, write_file
 from pipeline.learners.decisions import decision_facts, gain_files, played_files
-from pipeline.learners.offline_agents import read_view
+from pipeline.learners.learner import read_view
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.certificate import NOT_COVERED, Route, assumptions, certificate, guarantee, joint_of

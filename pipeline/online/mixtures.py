@@ -29,7 +29,7 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import CountedRegularizer, Leaf, MixtureMessage, Shift, fixed, local, tree
-from pipeline.statistics.online_sum import asked_rho
+from pipeline.statistics.private_sum import asked_rho
 from pipeline.worlds.catalog import Mixture, random_mixture
 
 

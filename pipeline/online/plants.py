@@ -50,8 +50,7 @@ from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.statistics import lq
-from pipeline.statistics.online_sum import asked_rho, begin, cost_of, stacked, tight
-from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.private_sum import PrivateSum, asked_rho, begin, cost_of, stacked, tight
 from pipeline.statistics.regression import LqMoments
 from pipeline.worlds.plants import Controller, LqSystem, simulate, wrong_model
 

@@ -45,7 +45,7 @@ from pipeline.statistics.interactive_counts import (
     local,
 )
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.online_sum import asked, asked_rho
+from pipeline.statistics.private_sum import asked, asked_rho
 
 DEFAULTS: dict[str, Plain] = {
     "c": None,

@@ -52,7 +52,7 @@ from pipeline.statistics.online_counts import (
     Tally,
     consistent_batch,
 )
-from pipeline.statistics.online_sum import OnlineSum, begin, entry_variances, tight
+from pipeline.statistics.private_sum import OnlineSum, begin, entry_variances, tight
 
 _UNIT, _RULE = "ones", "an episode replaced moves so many counters by 1, half of them up; everybody sends for all"
 

@@ -30,7 +30,7 @@ from pipeline.online.rollouts import EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import fixed, tree
-from pipeline.statistics.online_sum import asked_rho
+from pipeline.statistics.private_sum import asked_rho
 from pipeline.worlds.catalog import random_mixture, riverswim_homogeneous
 from tests.worlds.mixtures import tabular_mixture
 

@@ -42,8 +42,7 @@ from pipeline.facts.promise import declared
 from pipeline.facts.verdict import Verdict, confounding, decide
 from pipeline.files import private_folder
 from pipeline.learners.held_out import LearntHeldOut
-from pipeline.learners.learner import LearntFacts, RunPlan
-from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.learner import LearntFacts, RunPlan, plan_run
 from pipeline.learners.overlap import SELDOM
 from pipeline.learners.tabular_facts import broken_off
 from pipeline.learners.terms import Evaluate, Privacy, Terms

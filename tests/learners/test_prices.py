@@ -11,9 +11,8 @@ import pytest
 
 import pipeline.learners.tabular_learning as learning
 from flows.config.setting import setting
-from pipeline.learners.learner import typeable
+from pipeline.learners.learner import AGENTS, typeable
 from pipeline.learners.linear_request import LinearRequest, learn_linear
-from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.privacy.noise import SeededNoise
