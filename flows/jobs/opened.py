@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flows.config.home import CardLike, Home, card_at
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
 from pipeline.facts.answers import Comparison, RunAnswer
@@ -330,9 +330,7 @@ class Policy:
         chance = None if action is None else chances[0]
         return {"policy_id": play["id"], "arm": "policy", "propensity": chance, **decision}
 
-    def observe(
-        self, observations: NDArray[np.float64], steps: NDArray[np.int64], state: str | None = None
-    ) -> Sequence[ObservedDecision]:
+    def observe(self, observations: Array, steps: Integers, state: str | None = None) -> Sequence[ObservedDecision]:
         """Decide at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
         if isinstance(self.stored, StoredObserved):
             states = np.full(len(steps), self.stored.state_index(state))
@@ -345,8 +343,8 @@ class Policy:
         return control(self.stored, observations, steps)
 
     def decide(
-        self, states: Sequence[str | None], steps: NDArray[np.int64], *, raw: bool = False, sample: bool = False
-    ) -> tuple[Sequence[Decision], NDArray[np.int64]]:
+        self, states: Sequence[str | None], steps: Integers, *, raw: bool = False, sample: bool = False
+    ) -> tuple[Sequence[Decision], Integers]:
         """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
         if not isinstance(self.stored, StoredDecisions):
             raise CardError("policy act: this policy takes --observation, and draws nothing")

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from flows.config.home import ALONE, Home, Work
 from flows.jobs.made_again import BROKEN, foreign_code, judged
 from flows.jobs.proof import Vouched
 from flows.jobs.run import PAGES, drawn_pages, write_pages, write_policy
 from flows.jobs.studies import WorldRecipe, is_world_recipe, load_world_recipe
+from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import read_toml
@@ -52,7 +52,6 @@ from pipeline.transaction.transaction import one_at_a_time
 from reports.run.value_sections import played_answer
 from reports.studies.study_page import table_files
 
-Array = NDArray[np.float64]
 LEVEL = 0.95
 _OMITTED = ("trust", "variant")
 

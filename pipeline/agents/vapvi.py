@@ -36,7 +36,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import (
     Backup,
@@ -47,10 +46,9 @@ from pipeline.agents.linear_backup import (
     greedy_step,
     ridge,
 )
+from pipeline.arrays import Array
 from pipeline.mdp.policy import Policy
 from pipeline.statistics.regression import InteractiveMechanism, PrivateRegression, Value, Weight, Window
-
-Array = NDArray[np.float64]
 
 
 def vapvi(
