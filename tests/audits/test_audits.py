@@ -14,7 +14,6 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import pipeline.learners.tabular as tabular
-import pipeline.statistics.lq as lq
 import pipeline.statistics.private_sum as private_sum
 from flows.cli import app
 from flows.config.home import Home
@@ -337,8 +336,8 @@ def test_a_counter_calibrated_for_its_audit_alone_is_flagged(tmp_path, monkeypat
     """As if no counter had more leaves than the attacked one; 2,000 episodes take eight levels more."""
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(WORLD.format(agent="private-ofu-rl", calibration="tight", world=LQ_WORLD, knobs=""))
-    right = lq.tight
-    monkeypatch.setattr(lq, "tight", lambda message, ask, cost: right(message, ask, min(cost, 4)))
+    right = private_sum.tight
+    monkeypatch.setattr(private_sum, "tight", lambda message, ask, cost: right(message, ask, min(cost, 4)))
     done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "300", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
