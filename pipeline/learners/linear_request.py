@@ -497,10 +497,8 @@ def plan_linear(request: LinearRequest, release: Release) -> tuple[linear_backup
     if request.adaptive:
         result = _plan_on(request, linear_sums.RecordedRegression(request.plan, release))
     else:
-        statistics, rng = (
-            linear_sums.released_statistics(request.plan, release),
-            np.random.default_rng(request.terms.planner.seed),
-        )
+        statistics = linear_sums.released_statistics(request.plan, release)
+        rng = np.random.default_rng(request.terms.planner.seed)
         result = linear_backup.one_shot(statistics, task, c, rng, threshold)
     seen = allowed & (np.stack([b.evidence(task.reference) for b in result.backups]) > threshold)
     return result, Policy(_among(request, result, seen), np.asarray(~seen.any(-1))), threshold
