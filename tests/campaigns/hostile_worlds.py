@@ -67,7 +67,7 @@ WORD = ("recorded_falsely", "rule_changed", "outcomes_lost", "returning_capped")
 # draws of a seed that the product may refuse, as too few people for the noise
 DRAWS = 60
 # what a row depends on: an edit of anything else makes no run anew
-_DECIDES = ("pipeline.facts.verdict", "pipeline.facts.evaluation", "pipeline.facts.verdict")
+_DECIDES = ("pipeline.facts.evaluation", "pipeline.facts.verdict")
 _DECIDES += ("pipeline.learners.overlap", "pipeline.learners.tabular_facts")
 _LEARNS = ("pipeline.agents.apvi", "pipeline.agents.vapvi")
 CODE = tuple(
