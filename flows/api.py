@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flows.jobs.promotion import Alias
     from flows.jobs.simulated_logs import LogOptions
     from flows.server.serving import Health
-    from flows.terminal.plan_page import ShownPlan
+    from flows.terminal.pages import ShownPlan
     from pipeline.facts.answers import NightAnswer
     from pipeline.facts.promise import Dump
     from pipeline.operator.proposal import Draft
@@ -153,7 +153,7 @@ class Store:
             answer says so and the edition stays.
         """
         from flows.jobs.intake import ingest_job
-        from flows.terminal.inspection_page import ingest_page
+        from flows.terminal.pages import ingest_page
         from flows.terminal.screen import page
         from pipeline.files import whole_file, write_file
         from pipeline.operator.ingest_report import PAGE
@@ -453,14 +453,14 @@ def plan(
     """
     from flows.config.home import find_recipe
     from flows.jobs.plan import plan_recipe
-    from flows.terminal.plan_page import ShownPlan
+    from flows.terminal.pages import ShownPlan
     from pipeline.declaration.toml import read_toml
 
     home, name = (store or Store()).home, named(recipe)
     path = find_recipe(name)
     if path.is_file() and {"recipe", "world"} <= read_toml(path).keys():
         # imported here: it loads every online agent
-        from flows.config.study_recipes import refuse_to_plan
+        from flows.jobs.studies import refuse_to_plan
 
         refuse_to_plan(path)
     fields = plan_recipe(name, home).parts()
@@ -730,7 +730,7 @@ def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> D
     CardError
         If there is no such study.
     """
-    from flows.jobs.reproduce import reproduce_job
+    from flows.jobs.studies import reproduce_job
 
     return (store or Store()).carry_out("reproduce", reproduce_job, name, unit="cells", full=full)
 
@@ -757,7 +757,7 @@ def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = Non
         If the recipe is wrong.
     """
     from flows.config.home import find_recipe
-    from flows.jobs.reproduce import study_job
+    from flows.jobs.studies import study_job
 
     return (store or Store()).carry_out("compare", study_job, find_recipe(named(recipe)), unit="runs", full=full)
 

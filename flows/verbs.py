@@ -32,6 +32,7 @@ from pipeline.declaration.toml import CardError
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
+    from flows.jobs.book import Lineage
     from flows.jobs.proof import Proof
     from flows.server.serving import Health
     from pipeline.facts.answers import Comparison, NightAnswer, Promotion, RunAnswer
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pipeline.facts.promise import Dump
     from pipeline.learners.policy_files import StoredPolicy
     from pipeline.operator.proposal import Draft
-    from reports.ledger_chart import Lineage
 
 F = TypeVar("F", bound=Callable[..., Any])
 # the shell names what Python may hold, and repeats an option for each of several values
@@ -439,7 +439,7 @@ def act(
     """
     import numpy as np
 
-    from pipeline.learners.gains import StoredGains, StoredObserved, parsed_observation
+    from pipeline.learners.decisions import StoredGains, StoredObserved, parsed_observation
     from pipeline.logs.decode import read_observations, read_queries
 
     policy = chosen_store().open(run, card).policy
@@ -860,7 +860,7 @@ def _units(given: Sequence[str]) -> dict[str, dict[str, float]]:
 
 
 def _ingested(r: Dump) -> list[Block]:
-    from flows.terminal.inspection_page import rules_table
+    from flows.terminal.pages import rules_table
     from pipeline.operator.ingest_report import PAGE
 
     return [
@@ -882,7 +882,7 @@ def ingest(card: str) -> Dump:
     card
         A path or a name.
     """
-    from flows.terminal.inspection_page import warnings_of
+    from flows.terminal.pages import warnings_of
 
     r = chosen_store().ingest(card)
     for rule, count in r["quarantined"].items():
@@ -903,7 +903,7 @@ def ingest(card: str) -> Dump:
 
 
 def _inspected(r: Dump) -> list[Block]:
-    from flows.terminal.inspection_page import ingest_page, inspection_page
+    from flows.terminal.pages import ingest_page, inspection_page
 
     if "report" not in r:
         return inspection_page(r)
@@ -953,8 +953,8 @@ verb(top, lambda r: r.blocks(), code=lambda r: 0 if r.allowed else 4)(api.plan)
 
 
 def _history(datasets: Sequence[Lineage]) -> list[Block]:
+    from flows.jobs.book import chart
     from pipeline.ledger.ledger import now
-    from reports.ledger_chart import chart
 
     blocks: list[Block] = []
     for d in datasets:

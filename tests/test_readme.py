@@ -63,11 +63,9 @@ def test_all_agents_are_in_the_map():
         helpers = (
             "pessimism",
             "linear_backup",
-            "mixture_backup",
             "optimism",
             "lq_optimism",
             "count_bonus",
-            "batch_pace",
             "active_set",
             "absorbing_model",
             "against_behaviour",
@@ -99,9 +97,8 @@ def test_every_shell_line_parses_and_every_link_leads_somewhere():
 def test_the_card_table_has_every_key_of_card_and_recipe():
     from flows.config.recipe import RecipeHead
     from pipeline.declaration.card import Card, Reward
-    from pipeline.declaration.domain import Domain, States
+    from pipeline.declaration.domain import Cost, Domain, LinearQuadratic, Start, States, Vector
     from pipeline.declaration.lineage import Budget, Unit
-    from pipeline.declaration.linear_quadratic import Cost, LinearQuadratic, Start, Vector
     from pipeline.declaration.source import Columns, Source, VectorColumns, VectorSource
     from pipeline.learners.terms import Evaluate, Lq, Planner, Privacy
 

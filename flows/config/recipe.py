@@ -12,8 +12,7 @@ from pydantic_core import PydanticCustomError
 from pipeline.declaration.lineage import Nightly, Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, read_toml, validated
 from pipeline.facts.learnt import Status
-from pipeline.learners.learner import Agent
-from pipeline.learners.offline_agents import AGENTS, find
+from pipeline.learners.learner import AGENTS, Agent, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, OneStep, Planner, Privacy, Terms
 
 

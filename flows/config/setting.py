@@ -14,8 +14,7 @@ from flows.config.recipe import Recipe, load_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.lineage import Schedule
 from pipeline.declaration.source import only_flags_part
-from pipeline.learners.learner import RunPlan
-from pipeline.learners.offline_agents import Guarded, guard, plan_run
+from pipeline.learners.learner import Guarded, RunPlan, guard, plan_run
 from pipeline.learners.terms import Terms
 from pipeline.ledger import ledger
 from pipeline.ledger.account import commit_of, reserve_for

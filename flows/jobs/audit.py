@@ -19,13 +19,12 @@ import numpy as np
 
 from flows.config.home import ALONE, Home, Work, find_recipe
 from flows.config.setting import Setting, setting
-from flows.config.study_recipes import is_world_recipe, load_world_recipe
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import run_recipe
+from flows.jobs.studies import is_world_recipe, load_world_recipe
 from pipeline.audits.attack import DRAWS, AttackResult, AuditTarget, OneRun, WholePlan, attack, guess, lower_epsilon
 from pipeline.audits.message_paths import targets_of, whole_plan
-from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import read_toml
+from pipeline.declaration.toml import CardError, read_toml
 from pipeline.facts.promise import Dump
 from pipeline.files import json_text, write_folder
 from pipeline.online.registry import find

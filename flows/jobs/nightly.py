@@ -26,8 +26,7 @@ from flows.jobs.promotion import Drift, consider
 from flows.jobs.proof import refuse_changed
 from flows.jobs.registration import ledger_for, refuse_forgotten_runs
 from flows.jobs.run import run_recipe
-from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import DamagedError, LogError, exit_code
+from pipeline.declaration.toml import CardError, DamagedError, LogError, exit_code
 from pipeline.facts.answers import Charge, NightAnswer, NightFacts, PlayedFacts
 from pipeline.facts.promise import Dump, present
 from pipeline.files import make_folder, whole_file, write_file

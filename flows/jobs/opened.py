@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flows.config.home import CardLike, Home, card_at
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
 from pipeline.facts.answers import Comparison, RunAnswer
@@ -25,8 +25,7 @@ from pipeline.facts.promise import Dump, Guarantee
 from pipeline.facts.report import Certificate, Report, read_report
 from pipeline.facts.verdict import Improvement, Verdict
 from pipeline.files import whole_file, write_file
-from pipeline.learners.decisions import Decision, StoredDecisions, decide, state_indices
-from pipeline.learners.gains import Advice, Control, StoredGains, StoredObserved, control
+from pipeline.learners import decisions
 from pipeline.learners.policy_files import StoredPolicy, refuse_steps
 from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger
@@ -166,7 +165,7 @@ class Run:
         Raises BudgetError if a file of the folder is not the one that the ledger vouches for.
         """
         from flows.jobs.proof import refuse_changed
-        from pipeline.learners.offline_agents import read_stored
+        from pipeline.learners.learner import read_stored
 
         refuse_changed(self.folder, *self.evidence())
         return Policy(read_stored(self.folder))
@@ -265,7 +264,7 @@ def write_whole(path: Path, text: str, *, force: bool) -> None:
 
 
 # the decision at an observation
-ObservedDecision = Control | Advice
+ObservedDecision = decisions.Control | decisions.Advice
 
 
 @dataclass(frozen=True)
@@ -288,13 +287,13 @@ class Policy:
         Raises CardError if state or step is none of the policy's.
         """
         steps = np.array([step], dtype=np.int64)
-        if isinstance(self.stored, StoredGains | StoredObserved):
+        if isinstance(self.stored, decisions.StoredGains | decisions.StoredObserved):
             decision = self.observe(np.array([state], dtype=np.float64), steps)[0]
         else:
             decision = self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
         return self.met_by(person, decision)
 
-    def met_by(self, person: str | None, decision: Decision | ObservedDecision) -> Mapping[str, Any]:
+    def met_by(self, person: str | None, decision: decisions.Decision | ObservedDecision) -> Mapping[str, Any]:
         """A decision for one person: with its ``policy_id``, whether they meet the policy, and the propensity.
 
         Raises CardError if a share of the people meets the policy and no person is named, or all meet it and one is
@@ -321,28 +320,28 @@ class Policy:
         chance = None if action is None else chances[0]
         return {"policy_id": play["id"], "arm": "policy", "propensity": chance, **decision}
 
-    def observe(
-        self, observations: NDArray[np.float64], steps: NDArray[np.int64], state: str | None = None
-    ) -> Sequence[ObservedDecision]:
+    def observe(self, observations: Array, steps: Integers, state: str | None = None) -> Sequence[ObservedDecision]:
         """Decide at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
-        if isinstance(self.stored, StoredObserved):
+        if isinstance(self.stored, decisions.StoredObserved):
             states = np.full(len(steps), self.stored.state_index(state))
             return self.stored.act(observations, steps, states)
-        if not isinstance(self.stored, StoredGains) or state is not None:
+        if not isinstance(self.stored, decisions.StoredGains) or state is not None:
             raise CardError(
                 "policy act: --observation is of linear controllers, which have no --state, and of policies over "
                 "observations; this policy has declared states: give --state"
             )
-        return control(self.stored, observations, steps)
+        return decisions.control(self.stored, observations, steps)
 
     def decide(
-        self, states: Sequence[str | None], steps: NDArray[np.int64], *, raw: bool = False, sample: bool = False
-    ) -> tuple[Sequence[Decision], NDArray[np.int64]]:
+        self, states: Sequence[str | None], steps: Integers, *, raw: bool = False, sample: bool = False
+    ) -> tuple[Sequence[decisions.Decision], Integers]:
         """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
-        if not isinstance(self.stored, StoredDecisions):
+        if not isinstance(self.stored, decisions.StoredDecisions):
             raise CardError("policy act: this policy takes --observation, and draws nothing")
         refuse_steps(steps, self.stored.labels["horizon"] - 1)
-        return decide(self.stored, state_indices(self.stored, states, raw=raw), steps, sample=sample)
+        return decisions.decide(
+            self.stored, decisions.state_indices(self.stored, states, raw=raw), steps, sample=sample
+        )
 
     def to_polars(self) -> pl.DataFrame:
         """One row a step, state and action with labels (or a step, control and observed number): for other programs."""

@@ -35,8 +35,7 @@ from pipeline.declaration.numbers import number
 from pipeline.facts import answers
 from pipeline.facts.promise import Dump, MechanismFacts, present
 from pipeline.files import whole_file, write_file
-from pipeline.learners.learner import RunPlan
-from pipeline.learners.offline_agents import plan_run, rivals
+from pipeline.learners.learner import RunPlan, plan_run, rivals
 from pipeline.ledger.account import PERIODS, Allowance, allowances, commit_of, mixed_with
 from pipeline.ledger.chain import Entry, canonical
 from pipeline.ledger.ledger import Ledger

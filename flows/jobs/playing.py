@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from flows.config.home import ALONE, Home, Work
-from flows.config.study_recipes import WorldRecipe, is_world_recipe, load_world_recipe
 from flows.jobs.made_again import BROKEN, foreign_code, judged
 from flows.jobs.proof import Vouched
 from flows.jobs.run import PAGES, drawn_pages, write_pages, write_policy
+from flows.jobs.studies import WorldRecipe, is_world_recipe, load_world_recipe
+from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import read_toml
@@ -32,10 +32,9 @@ from pipeline.facts.evaluation import Communication, Curve, PlayedAgent, Simulat
 from pipeline.facts.promise import Dump, Guarantee, Joint, MechanismFacts, declared, present
 from pipeline.facts.report import Report, read_report
 from pipeline.files import copy_file, whole_folder, write_file
-from pipeline.learners.decisions import decision_facts, played_files
-from pipeline.learners.gains import gain_files
+from pipeline.learners.decisions import decision_facts, gain_files, played_files
+from pipeline.learners.learner import read_view
 from pipeline.learners.lq import least_value
-from pipeline.learners.offline_agents import read_view
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.certificate import NOT_COVERED, Route, assumptions, certificate, guarantee, joint_of
@@ -54,7 +53,6 @@ from pipeline.transaction.transaction import one_at_a_time
 from reports.run.value_sections import played_answer
 from reports.studies.study_page import table_files
 
-Array = NDArray[np.float64]
 LEVEL = 0.95
 _OMITTED = ("trust", "variant")
 

@@ -22,18 +22,16 @@ from pydantic import TypeAdapter, ValidationError
 from flows.config.home import Home
 from flows.config.recipe import Promote, names_run
 from flows.config.setting import Setting
-from pipeline.declaration.card import CardError
 from pipeline.declaration.numbers import number
-from pipeline.declaration.toml import Name
+from pipeline.declaration.toml import CardError, Name
 from pipeline.facts.answers import Comparison, Promotion
 from pipeline.facts.learnt import Gains, Status
 from pipeline.facts.promise import DeclaredTables, Dump, present
 from pipeline.facts.report import contradictory, read_report
 from pipeline.facts.verdict import Verdict
 from pipeline.files import DISK, json_text, remove_file, whole_file, write_file
-from pipeline.learners.decisions import StoredDecisions
-from pipeline.learners.gains import StoredObserved
-from pipeline.learners.offline_agents import read_stored, read_view
+from pipeline.learners.decisions import StoredDecisions, StoredObserved
+from pipeline.learners.learner import read_stored, read_view
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.ledger.chain import canonical
 from pipeline.statistics.played import Play

@@ -339,7 +339,7 @@ def _verdict(facts: LearntFacts, run: Made, promise: Guarantee, entries: Sequenc
     if facts.evaluation is None:
         untested = no_test(pure=promise.pure, counter=recipe.nightly is not None)
         return not_evaluated(data, promise.rho, agent=recipe.recipe.agent, untested=untested)
-    from pipeline.evaluation.confounding import confounding
+    from pipeline.facts.verdict import confounding
     from pipeline.learners.tabular_facts import broken_off
 
     # nobody evaluates a controller

@@ -24,8 +24,7 @@ from flows.config.home import CardLike, Home
 from flows.jobs.opened import Policy, Run, find_run
 from flows.jobs.promotion import PRACTICE, practice_serves
 from flows.server.serving import ACCESS, access
-from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import Strict
+from pipeline.declaration.toml import CardError, Strict
 from pipeline.files import private_folder
 from pipeline.ledger.chain import BudgetError
 

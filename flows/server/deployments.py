@@ -33,13 +33,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 from flows.config.home import HOME, SERVED, Home, Work, choose_resources, environment, shipped_recipe
 from flows.jobs.nightly import run_night
 from flows.jobs.playing import play_job
-from flows.jobs.reproduce import reproduce_job
 from flows.jobs.simulated_logs import LogOptions, simulate_logs
+from flows.jobs.studies import reproduce_job
 from flows.server.recorded import publish, quietly, task_step
 from flows.terminal.screen import say
-from pipeline.declaration.card import CardError
 from pipeline.declaration.code import PERMITTED, is_plugin
-from pipeline.declaration.toml import Strict, read_toml, validated
+from pipeline.declaration.toml import CardError, Strict, read_toml, validated
 from pipeline.worlds.catalog import GYMNASIUM, WORLDS, refuse_unknown_world
 from reports.run.comparison import ServedPage, log_page, night_page, simulation_page, study_page
 

@@ -3,6 +3,10 @@
 On exact moments this is the non-private baseline; on one private release it is dp-lqr.  The same function serves both
 and reads declared constants and (released) moments only, so repeated calls cost nothing more.
 
+:func:`explore_then_commit` is our extra, dp-lqr online: K_0 episodes are played with controls drawn from a sphere; one
+release of their moments; from then on the gains that are optimal for the estimate.  No person is in two sums, so no
+budget is divided over a tree.  K_0 and the sphere are fixed in advance.
+
 | code | paper 004 | shape | meaning |
 |---|---|---|---|
 | ``V`` | V_k | (n+d, n+d) | T_1, its small eigenvalues raised, + ridge I |
@@ -20,12 +24,14 @@ Departures from the paper
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pipeline.arrays import Array
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
+from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch, play_every
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.regression import LqMoments
 
@@ -89,3 +95,34 @@ def estimate(moments: LqMoments, c: LqConstants) -> tuple[Array, int]:
     unit = np.repeat([of_next / of_state, of_next / of_control], (n, d))
     theta = np.linalg.solve(V + c.ridge * np.eye(n + d), moments.cross).T * unit
     return theta.astype(np.float64), raised
+
+
+# privatizes the moments of the exploring episodes; called once
+Release = Callable[[Sequence[LqBatch]], LqMoments]
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """``episodes`` K_0, at least 1, with controls on the sphere of ``radius``, at most gamma.
+
+    ``episodes``: k_0, episodes of exploration.
+    ``radius``: length of every exploring control.
+    """
+
+    episodes: int
+    radius: float
+
+
+def explore_then_commit(
+    task: LqTask, episodes: int, exploration: Exploration, release: Release, c: LqConstants
+) -> LqAgent:
+    """Play ``episodes`` episodes and return the :class:`LqResult` of the one release."""
+    result = certainty_equivalence(release((yield from explore(task, exploration))), task, c)
+    yield LinearRollout(result.gains, episodes - exploration.episodes)
+    return result
+
+
+def explore(task: LqTask, exploration: Exploration) -> Generator[LinearRollout, LqBatch, list[LqBatch]]:
+    """The exploring episodes, in batches."""
+    none = np.zeros((task.cost.horizon, len(task.cost.R), len(task.cost.Q)))
+    return (yield from play_every(LinearRollout(none, exploration.episodes, exploration.radius)))

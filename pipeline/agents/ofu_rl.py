@@ -52,10 +52,9 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.agents.batch_pace import plan_lengths
 from pipeline.arrays import Array, Bools
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, optimal_costs, riccati
-from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
+from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch, plan_lengths
 from pipeline.statistics.regression import Regularizer, RidgeSums
 
 Objective = Callable[[Array], tuple[Array, Array]]
@@ -292,7 +291,7 @@ def ofu_rl(
 
 
 def batch_ends(episodes: int, growth: float) -> tuple[int, ...]:
-    """Last episodes of the plans of :func:`~pipeline.agents.batch_pace.plan_starts`.
+    """Last episodes of the plans of :func:`~pipeline.mdp.rollout.plan_starts`.
 
     >>> batch_ends(10, 2.0)
     (1, 3, 7, 10)

@@ -20,8 +20,8 @@ averaged over the states that an episode visits.  Simultaneous widths add it up.
 Where no action is supported, practice goes on: it is the mean of all rows of a state, and for states whose rows are
 lost in noise, the mean of all these rows together.  ``sd`` is that of the policy that is best in the released model.
 
-*Of linear sums.*  The recursion of :mod:`pipeline.agents.one_shot` with its width added, over actions with evidence:
-:func:`best_seen`.  That width leaves the noise of targets out, so it is an estimate.
+*Of linear sums.*  The recursion of :func:`~pipeline.agents.linear_backup.one_shot` with its width added, over actions
+with evidence: :func:`best_seen`.  That width leaves the noise of targets out, so it is an estimate.
 
 *Of one step.*  Nothing: temporal differences were cut before they were summed, at a width that follows the released
 values, and no sum of cut differences bounds the mean of whole ones.
@@ -214,8 +214,7 @@ def best_seen(released: OneShot, task: LinearTask, c: LinearConstants, least: fl
     Of the linear recursion with its width added.  Where no action has evidence any allowed one may go on for practice.
     """
     # plans of counts need no linear module
-    from pipeline.agents.linear_backup import backup_of
-    from pipeline.agents.one_shot import regression_of, successor_values
+    from pipeline.agents.linear_backup import backup_of, regression_of, successor_values
 
     H, multiplier = task.horizon, c.C * math.sqrt(task.dimension)
     V = np.zeros((H + 1, task.reference.shape[0]))

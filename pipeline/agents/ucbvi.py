@@ -23,7 +23,7 @@ counts-shuffle       shuffled one-bit messages, a batch a release        shuffle
 
 Departures from the printed pages
     * a policy serves a whole batch, whose length is a function of declared and released values and costs no privacy
-      (:mod:`pipeline.agents.batch_pace`);
+      (:mod:`pipeline.mdp.rollout`);
     * span(V) of the optimistic values instead of H, smaller ι and c (``practical``; ``paper`` has ι as printed);
     * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
     * where each batch is noisy by itself (local, shuffle), cells that its policy never visits are read as empty: their
@@ -54,11 +54,10 @@ import numpy as np
 
 from pipeline.agents import pessimism
 from pipeline.agents.apvi import Plan, model
-from pipeline.agents.batch_pace import Pace
 from pipeline.arrays import Array, Bools
 from pipeline.mdp.model import Task
 from pipeline.mdp.policy import Policy, even_actions
-from pipeline.mdp.rollout import Batch
+from pipeline.mdp.rollout import Batch, Pace
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, consistent, never_under, nothing_seen
 from pipeline.statistics.planning_counts import PrivateCounts
 

@@ -1,6 +1,11 @@
-"""DP-VAPVI and VAPVI: variance-aware pessimistic value iteration in a linear MDP (paper 003, Algorithm 2).
+"""DP-VAPVI, VAPVI and PEVI: pessimistic value iteration in a linear MDP (paper 003, Algorithm 2).
 
-The two are one function: with an exact mechanism it is VAPVI, to the last bit.
+DP-VAPVI and VAPVI are one function: with an exact mechanism it is VAPVI, to the last bit.
+
+PEVI (Jin, Yang and Wang 2021), the baseline of paper 003's Figure 1, is the same without the variance step: σ² = 1
+throughout and Γ = β (φᵀ Λ⁻¹ φ)^½.  With a noisy mechanism it is its private form, at 2H statistics instead of 5H.
+β = c d H sqrt(log(2 d H K / δ)) in the theorem (:func:`theory_beta`): on paper 003's bench it pushes every value to 0
+and PEVI copies the most visited action, so a comparison must print β.  With β = C √d it *is* VAPVI wherever σ² = 1.
 
 | code | paper | shape | meaning |
 |---|---|---|---|
@@ -31,7 +36,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import (
     Backup,
@@ -42,10 +46,9 @@ from pipeline.agents.linear_backup import (
     greedy_step,
     ridge,
 )
+from pipeline.arrays import Array
 from pipeline.mdp.policy import Policy
 from pipeline.statistics.regression import InteractiveMechanism, PrivateRegression, Value, Weight, Window
-
-Array = NDArray[np.float64]
 
 
 def vapvi(
@@ -123,3 +126,25 @@ def inverse_variance(s: PrivateRegression, h: int, task: LinearTask, c: LinearCo
         return 1 / np.maximum(1.0, variance)  # line 8
 
     return weight
+
+
+def theory_beta(task: LinearTask, c: float, failure: float = 0.1) -> float:
+    """β = c d H sqrt(log(2 d H K / δ)).
+
+    ``c``: the theorem's absolute constant, which the paper leaves open.
+    """
+    d, H = task.dimension, task.horizon
+    return c * d * H * math.sqrt(math.log(2 * d * H * task.episodes / failure))
+
+
+def pevi(
+    mechanism: InteractiveMechanism,
+    task: LinearTask,
+    c: LinearConstants,
+    rng: np.random.Generator,
+    beta: float,
+    *,
+    centred: bool = True,
+) -> LinearResult:
+    """Plan by unweighted regressions; parameters as :func:`vapvi`, and ``beta``."""
+    return backward(mechanism, task, c, rng, beta, centred=centred, weigh=False)

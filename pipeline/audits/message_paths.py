@@ -32,8 +32,7 @@ import numpy as np
 from pipeline.arrays import Array, Bools, Integers
 from pipeline.audits import attack
 from pipeline.audits.attack import AuditTarget, Side
-from pipeline.audits.regressions import lq_target
-from pipeline.audits.tables import counts_target
+from pipeline.audits.tables import counts_target, lq_target
 from pipeline.declaration.card import CardError
 from pipeline.online.registry import find
 from pipeline.online.trial import BatchTarget, CountsTarget, ShuffledTarget, SumsTarget, Target, Trial
@@ -46,8 +45,7 @@ from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechani
 from pipeline.statistics.lq import LqMessage, LqSums, ResidualMessage, paper_004
 from pipeline.statistics.mixture import MixtureMessage, paper_000, paper_001
 from pipeline.statistics.online_counts import BatchLayout, OnlineLayout, Tally
-from pipeline.statistics.online_sum import asked, cost_of, entry_variances, tight
-from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.private_sum import PrivateSum, asked, cost_of, entry_variances, tight
 
 Kind = continual.Mechanism | Literal["once"]
 Build = Callable[[continual.Time, continual.NoiseBlocks], continual.RunningSum]

@@ -22,9 +22,8 @@ from pydantic import Field, FiniteFloat, model_validator
 
 from pipeline.arrays import Array
 from pipeline.declaration.declared_features import OBSERVED, Features
-from pipeline.declaration.domain import Domain
+from pipeline.declaration.domain import LINEAR_QUADRATIC, Cost, Domain, LinearQuadratic, Vector
 from pipeline.declaration.lineage import Declaration, files_of, sha256_of
-from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic, Vector
 from pipeline.declaration.source import (
     CONSTANT,
     CUT_BY_ORDER,

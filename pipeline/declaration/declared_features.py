@@ -19,12 +19,13 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from pipeline.arrays import Array, Integers
-from pipeline.declaration.linear_quadratic import Positive, Vector
-from pipeline.declaration.toml import Strict
+from pipeline.declaration.toml import Positive, Strict
 from pipeline.mdp.features import KINDS, FeatureMap, Kind, ObservedMap, balance
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pipeline.declaration.domain import Vector
 
 
 # kinds that are functions of domain.observation

@@ -45,6 +45,7 @@ def _scalable(budget: float) -> float:
     return budget
 
 
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rho = Annotated[float, Field(gt=0, le=1e9), AfterValidator(_scalable)]
 Epsilon = Annotated[float, Field(gt=0, le=1e5), AfterValidator(_scalable)]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
-from pipeline.declaration.linear_quadratic import Vector
+from pipeline.declaration.domain import Vector
 from pipeline.declaration.toml import table_in
 from pipeline.privacy.release import Running, ShuffledBits
 

@@ -23,13 +23,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.worlds.surrogate import (
-    Logged,
-    SimulatedRun,
-    best_allowed,
-    draw_surrogate,
-    evenly,
-)
+from pipeline.worlds import surrogate
 
 if TYPE_CHECKING:
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
@@ -43,10 +37,10 @@ def foresee(
     card: Card,
     terms: Terms,
     seeds: Sequence[int],
-    learn: Callable[[Logged, Seed, Seed, Seed], Sequence[Policy]],
-    reference: Callable[[Logged], Policy] = lambda logged: evenly(logged.task),
+    learn: Callable[[surrogate.Logged, Seed, Seed, Seed], Sequence[Policy]],
+    reference: Callable[[surrogate.Logged], Policy] = lambda logged: surrogate.evenly(logged.task),
     ball: Array | None = None,
-) -> list[SimulatedRun]:
+) -> list[surrogate.SimulatedRun]:
     """A run for each seed: ``learn`` gives two policies of one log, with noise and without; ``reference`` needs none.
 
     ``learn``: its seeds are of the log, the noise and the ties.
@@ -55,25 +49,27 @@ def foresee(
     cells, pooled = task.horizon * task.allowed.size, d.dynamics == "stationary"
     c = constants(p.constants, cells, p.failure, pooled=pooled, policy=d.markov)
     declared, mechanisms = None if terms.known is None else _known(card, terms.known), count_sum(card, Ask()).mechanisms
-    runs, world, best, reference_gap = list[SimulatedRun](), None, 0.0, 0.0
+    runs, world, best, reference_gap = list[surrogate.SimulatedRun](), None, 0.0, 0.0
     for seed in seeds:
         of_world, *streams = np.random.SeedSequence((seed,)).spawn(4)
-        mdp = draw_surrogate(card, np.random.default_rng(of_world), ball) if declared is None else declared.mdp
+        mdp = (
+            surrogate.draw_surrogate(card, np.random.default_rng(of_world), ball) if declared is None else declared.mdp
+        )
         if declared is None:
             # practice does nothing vetoed either: the best policy may not
             behaviour = np.full(mdp.shape, 1 / mdp.shape[2])
-            behaviour[:, : len(task.allowed)] = evenly(task).probabilities
+            behaviour[:, : len(task.allowed)] = surrogate.evenly(task).probabilities
         else:
             behaviour = declared.behaviour
-        logged = Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
+        logged = surrogate.Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
         value_of = logged.value if declared is None else declared.value_of
         if mdp is not world:
             # a declared world is the same for every log
-            world, best = mdp, best_allowed(mdp, task) if declared is None else declared.best
+            world, best = mdp, surrogate.best_allowed(mdp, task) if declared is None else declared.best
             reference_gap = best - value_of(reference(logged))
         policies = learn(logged, *streams)
         private, exact = (best - value_of(p) for p in policies)
-        runs.append(SimulatedRun(private, exact, reference_gap, best, float(policies[0].abstains.mean())))
+        runs.append(surrogate.SimulatedRun(private, exact, reference_gap, best, float(policies[0].abstains.mean())))
     return runs
 
 
@@ -105,7 +101,7 @@ def foresee_one_step(
     episodes: int,
     seeds: Sequence[int],
     held_out_evaluation: tuple[OneStepEvaluation, int] | None = None,
-) -> list[SimulatedRun]:
+) -> list[surrogate.SimulatedRun]:
     """Simulate a run of a one-step agent for each seed, beside the same without noise on the same log.
 
     ``plan``: the planned release; its card must be synthetic.
@@ -113,7 +109,7 @@ def foresee_one_step(
     """
     from pipeline.worlds.simulated_logs import sample_people
 
-    def learn(logged: Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:
+    def learn(logged: surrogate.Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:
         rng = np.random.default_rng(of_log)
         log = sample_people(plan.card, logged.mdp, logged.behaviour, episodes, rng)
         evaluation, people = (None, 0) if held_out_evaluation is None else held_out_evaluation
@@ -128,7 +124,7 @@ def foresee_one_step(
 
         return [policy(p) for p in (plan, replace(plan, ask=Ask(), groups=0))]
 
-    def practice(logged: Logged) -> Policy:
+    def practice(logged: surrogate.Logged) -> Policy:
         shape = plan.card.domain.horizon, *logged.task.allowed.shape
         return Policy(np.zeros(shape), np.ones(shape[:2], dtype=bool))
 

@@ -20,40 +20,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task, shift_of
-from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
-from pipeline.agents.pevi import pevi
+from pipeline.agents import linear_backup
 from pipeline.agents.suboptimality import best_seen
 from pipeline.agents.support import floor
-from pipeline.agents.vapvi import vapvi
+from pipeline.agents.vapvi import pevi, vapvi
 from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, declared_start, require_tabular
-from pipeline.declaration.domain import Domain
-from pipeline.declaration.linear_quadratic import Vector
+from pipeline.declaration.domain import Domain, Vector
+from pipeline.facts import learnt as learnt_facts
 from pipeline.facts.answers import CallFacts
-from pipeline.facts.learnt import (
-    UNMEASURED,
-    Baseline,
-    Best,
-    Decisions,
-    FeatureFacts,
-    LearntFacts,
-    PlannerFacts,
-    Preset,
-    TabularConstants,
-    Truth,
-    ValueFacts,
-)
 from pipeline.facts.promise import Joint, MechanismFacts, vector_facts
-from pipeline.learners.decisions import (
-    decision_columns,
-    decision_facts,
-    decision_labels,
-    linear_view,
-    tabular_truth,
-    total_assumed,
-)
-from pipeline.learners.gains import ADVISED, OBSERVED_KIND
+from pipeline.learners import decisions
 from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced, table_size
 from pipeline.learners.policy_files import PolicyFiles, columns_by_step
 from pipeline.learners.tabular_learning import simple_policies
@@ -66,24 +43,10 @@ from pipeline.mdp.features import FeatureMap, ObservedMap
 from pipeline.mdp.policy import Policy, best_actions
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, admit_release
 from pipeline.privacy.release import Mechanism, Release
+from pipeline.statistics import linear_sums
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout, reward_lattice
 from pipeline.statistics.linear_plan import GRAM_SHARE, VARIANCE_SHARE, LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import (
-    InteractiveRegression,
-    RecordedRegression,
-    Side,
-    StreamRows,
-    TalliedRows,
-    Tallies,
-    draw_one_shot,
-    joining_rho,
-    joint_facts,
-    one_shot_sum,
-    planned_calls,
-    released_statistics,
-    true_rho,
-)
 from pipeline.statistics.private_sum import PrivateSum, joining_facts
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.transaction.drawing import WHOLE, Stage
@@ -142,7 +105,7 @@ class LinearRequest:
     terms: Terms
     method: LinearMethod
     plan: LinearPlan
-    constants: LinearConstants
+    constants: linear_backup.LinearConstants
     start_rho: Fraction | None = None
     beta: float | None = None
     what = "sums"
@@ -184,10 +147,10 @@ class LinearRequest:
         return Points(names, d.allowed[states], len(first_observations(d, d.observation)))
 
     @cached_property
-    def task(self) -> LinearTask:
+    def task(self) -> linear_backup.LinearTask:
         """The declared process with its vetoes."""
         allowed = self.card.domain.allowed if self.observed is None else self.card.domain.allowed[:1]
-        return replace(linear_task(self.plan), allowed=None if allowed.all() else allowed)
+        return replace(linear_backup.linear_task(self.plan), allowed=None if allowed.all() else allowed)
 
     @property
     def multiplier(self) -> float:
@@ -197,12 +160,12 @@ class LinearRequest:
     @property
     def rho(self) -> Fraction | None:
         """Exact cost of the whole release, first states included."""
-        linear = true_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).rho
+        linear = linear_sums.true_rho(self.plan) if self.adaptive else linear_sums.one_shot_sum(self.plan).rho
         return linear if linear is None or self.start is None else linear + (self.start.rho or 0)
 
     def joining(self) -> list[Fraction | None]:
         """Exact cost of the release to a person who is added or removed, part by part."""
-        sums = joining_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).joining_cost
+        sums = linear_sums.joining_rho(self.plan) if self.adaptive else linear_sums.one_shot_sum(self.plan).joining_cost
         return [sums, *([] if self.start is None else [self.start.joining_cost])]
 
     @property
@@ -219,25 +182,25 @@ class LinearRequest:
         """The released tables where they are known beforehand; None where scales follow answers."""
         if self.adaptive:
             return None
-        return one_shot_sum(self.plan).mechanisms + (() if self.start is None else self.start.mechanisms)
+        return linear_sums.one_shot_sum(self.plan).mechanisms + (() if self.start is None else self.start.mechanisms)
 
     def joint(self) -> dict[str, object]:
         """Facts behind the joint cost, as the release records them."""
-        return priced(self.rho, joint_facts(self.plan))
+        return priced(self.rho, linear_sums.joint_facts(self.plan))
 
     def calls(self) -> list[dict[str, object]]:
         """The planned calls of an adaptive release, exact costs as text, and the table of first states."""
-        calls = list(planned_calls(self.plan))
+        calls = list(linear_sums.planned_calls(self.plan))
         if self.start is not None:
             (first,) = self.start.mechanisms
             facts = {"name": "first states", "sensitivity": first.rule, "adaptive": False, "rho": str(first.rho)}
             calls.append({**facts, "tables": ["n_0"], "variance": first.variance})
         return calls
 
-    def planner_facts(self) -> PlannerFacts:
+    def planner_facts(self) -> learnt_facts.PlannerFacts:
         """Everything besides the data that an adaptive planner's queries depend on."""
         c, terms = self.constants, self.plan.terms
-        return PlannerFacts(
+        return learnt_facts.PlannerFacts(
             agent=self.terms.agent,
             version=PLANNER_VERSION,
             constants={"C": c.C, "D": c.D, "ridge": c.ridge, "shift": c.shift, "failure": c.failure},
@@ -276,14 +239,14 @@ class LinearRequest:
         if self.observed is not None:
             onto = None if self.adaptive else self.plan.onto
             batches = ObservedRows(snapshot, self.card, self.observed, resources, onto)
-            observed = StreamRows(batches, self.observed.dimension, snapshot.kind)
+            observed = linear_sums.StreamRows(batches, self.observed.dimension, snapshot.kind)
             return stage("release", lambda noise: draw_linear(self, observed, noise))
 
-        def sums() -> dict[Side, Tallies]:
+        def sums() -> dict[linear_sums.Side, linear_sums.Tallies]:
             split = terms.halves and self.adaptive
             return tally(snapshot, self.card, terms.value_steps, steps, split=split, resources=resources)
 
-        rows = TalliedRows(self.plan.features, sums, snapshot.kind)
+        rows = linear_sums.TalliedRows(self.plan.features, sums, snapshot.kind)
         return stage("release", lambda noise: draw_linear(self, rows, noise))
 
     def quote(self) -> Quote:
@@ -348,15 +311,15 @@ class LinearRequest:
 
         def learn(logged: Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:
             visits = logged.visits_and_rewards(episodes, np.random.default_rng(of_log))
-            tallies: dict[Side, Tallies] = {"both": _tallies(request, *visits)}
-            rows = TalliedRows(request.plan.features, lambda: tallies, "synthetic")
+            tallies: dict[linear_sums.Side, linear_sums.Tallies] = {"both": _tallies(request, *visits)}
+            rows = linear_sums.TalliedRows(request.plan.features, lambda: tallies, "synthetic")
             return [plan_linear(r, draw_linear(r, rows, SeededNoise(noise)))[1] for r in (request, silent)]
 
         return foresee(request.card, self.terms, seeds, learn, ball=ball)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """Every step is released alike, and by the same code."""
-        from pipeline.audits.regressions import linear_target
+        from pipeline.audits.tables import linear_target
 
         plan = self.plan
         # a plan of two steps has each kind of call
@@ -364,11 +327,11 @@ class LinearRequest:
 
     def whole_plan(self) -> WholePlan | None:
         plan = self.plan
-        claimed = true_rho(plan)
+        claimed = linear_sums.true_rho(plan)
         if claimed is None or plan.domain.horizon <= _STEPS:
             return None
         from pipeline.audits.attack import WholePlan
-        from pipeline.audits.regressions import linear_cost
+        from pipeline.audits.tables import linear_cost
 
         return WholePlan(f"A plan of {_STEPS} of {plan.domain.horizon} steps", linear_cost(plan), claimed)
 
@@ -416,7 +379,7 @@ def linear_request(card: Card, terms: Terms, method: LinearMethod) -> LinearRequ
                 f"values are fitted on {len(plan.landings)} public observations by {plan.successors} features of one; "
                 "declare fewer features, or use dp-vapvi"
             )
-        c = LinearConstants(options.C, options.D, options.ridge, options.shift, terms.planner.failure)
+        c = linear_backup.LinearConstants(options.C, options.D, options.ridge, options.shift, terms.planner.failure)
         request = LinearRequest(card, terms, method, plan, c, share, options.beta)
         if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
             raise ValueError("these scales would spend more than was asked; a real dataset needs calibration = 'tight'")
@@ -443,17 +406,19 @@ def _map_of(card: Card) -> FeatureMap:
 _UNSEEN = 2
 
 
-def draw_linear(request: LinearRequest, rows: TalliedRows | StreamRows, noise: NoiseSource) -> Release:
+def draw_linear(
+    request: LinearRequest, rows: linear_sums.TalliedRows | linear_sums.StreamRows, noise: NoiseSource
+) -> Release:
     """Draw the whole release from the rows, once, at the joint cost that was charged."""
     if request.adaptive:
-        mechanism = InteractiveRegression(request.plan, rows, noise)
+        mechanism = linear_sums.InteractiveRegression(request.plan, rows, noise)
         _plan_on(request, mechanism)
         release = mechanism.release()
     else:
-        release = draw_one_shot(request.plan, rows, noise)
+        release = linear_sums.draw_one_shot(request.plan, rows, noise)
     if (first := request.start) is None:
         return release
-    assert isinstance(rows, TalliedRows)
+    assert isinstance(rows, linear_sums.TalliedRows)
     return replace(
         release,
         mechanisms=(*release.mechanisms, *first.mechanisms),
@@ -471,12 +436,12 @@ class LinearLearnt:
     """
 
     request: LinearRequest
-    result: LinearResult
+    result: linear_backup.LinearResult
     policy: Policy
     threshold: float
     value: Mapping[str, float | None]
-    baselines: Mapping[str, Baseline]
-    best: Best | None
+    baselines: Mapping[str, learnt_facts.Baseline]
+    best: learnt_facts.Best | None
 
     def files(self) -> PolicyFiles:
         """The decisions have a digest of their own."""
@@ -484,29 +449,31 @@ class LinearLearnt:
         upper = np.triu_indices(d)
         weights = np.stack([np.concatenate([b.w, b.inverse[upper]]) for b in self.result.backups])
         return PolicyFiles(
-            {**decision_labels(self.request.card, self.request.points.names), **_weight_labels(self)},
-            {"policy": columns_by_step(weights), "decisions": decision_columns(policy)},
+            {**decisions.decision_labels(self.request.card, self.request.points.names), **_weight_labels(self)},
+            {"policy": columns_by_step(weights), "decisions": decisions.decision_columns(policy)},
         )
 
-    def facts(self) -> LearntFacts:
+    def facts(self) -> learnt_facts.LearntFacts:
         r, map_ = self.request, self.request.card.features
         assert map_ is not None
-        return LearntFacts(
+        return learnt_facts.LearntFacts(
             constants=_constants(self),
             value=_value(self),
             model_baselines=dict(self.baselines),
             joint=Joint(rho_exact=None if r.rho is None else str(r.rho)),
-            features=FeatureFacts(kind=map_.kind, dimension=r.plan.features.dimension, balanced=map_.balanced),
-            policy=decision_facts(self.policy, self.result.tied),
+            features=learnt_facts.FeatureFacts(
+                kind=map_.kind, dimension=r.plan.features.dimension, balanced=map_.balanced
+            ),
+            policy=decisions.decision_facts(self.policy, self.result.tied),
             best=self.best,
         )
 
-    def view(self) -> Decisions:
+    def view(self) -> learnt_facts.Decisions:
         labels = list(self.request.points.names), self.request.card.domain.action_labels
-        return linear_view(labels, self.policy, self.result.tied, self.files())
+        return decisions.linear_view(labels, self.policy, self.result.tied, self.files())
 
-    def truth(self, world: str, behaviour: str) -> Truth:
-        return tabular_truth(self.request.card, world, behaviour, self.policy)
+    def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
+        return decisions.tabular_truth(self.request.card, world, behaviour, self.policy)
 
 
 def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
@@ -515,28 +482,29 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
     return LinearLearnt(request, result, policy, threshold, *_values(request, release, result, threshold))
 
 
-def plan_linear(request: LinearRequest, release: Release) -> tuple[LinearResult, Policy, float]:
+def plan_linear(request: LinearRequest, release: Release) -> tuple[linear_backup.LinearResult, Policy, float]:
     """The plan, its policy where an action has evidence, and the threshold of that; answers must be of this plan."""
     task, c, allowed = request.task, request.constants, request.points.allowed
     sds = [m.standard_deviation for m in release.mechanisms if m.table == "gram" or m.table.startswith("gram_D_")]
     W = request.plan.weight("D") if request.adaptive else 1
     # of one row along a direction of length 1; off the diagonal noise is smaller by the root of 2
     sd = max(sds) * float(request.plan.features.unit_squared) / W
-    empty = c.ridge + shift_of(sd / math.sqrt(2), task.dimension, task.horizon, c)
+    empty = c.ridge + linear_backup.shift_of(sd / math.sqrt(2), task.dimension, task.horizon, c)
     # an untried action's own part of its features has ``empty`` behind it: it is then less than half of them
     # of observations evidence is leverage, weighted: no number of rows, and no verdict rests on it
     rows = floor(sd, task.horizon * allowed.size) if request.observed is None else 0.0
     threshold = empty + max((_UNSEEN - 1) * empty, rows)
     if request.adaptive:
-        result = _plan_on(request, RecordedRegression(request.plan, release))
+        result = _plan_on(request, linear_sums.RecordedRegression(request.plan, release))
     else:
-        statistics, rng = released_statistics(request.plan, release), np.random.default_rng(request.terms.planner.seed)
-        result = one_shot(statistics, task, c, rng, threshold)
+        statistics = linear_sums.released_statistics(request.plan, release)
+        rng = np.random.default_rng(request.terms.planner.seed)
+        result = linear_backup.one_shot(statistics, task, c, rng, threshold)
     seen = allowed & (np.stack([b.evidence(task.reference) for b in result.backups]) > threshold)
     return result, Policy(_among(request, result, seen), np.asarray(~seen.any(-1))), threshold
 
 
-def _among(request: LinearRequest, result: LinearResult, seen: Bools) -> Array:
+def _among(request: LinearRequest, result: linear_backup.LinearResult, seen: Bools) -> Array:
     """The planner's choices ``(H, M, A)``; where its choice is not ``seen``, the best ``seen`` action instead.
 
     An adaptive planner's queries follow its own greedy values and stay as they are: another choice here is free.
@@ -551,7 +519,7 @@ def _among(request: LinearRequest, result: LinearResult, seen: Bools) -> Array:
     return chosen
 
 
-def _plan_on(request: LinearRequest, mechanism: InteractiveMechanism) -> LinearResult:
+def _plan_on(request: LinearRequest, mechanism: InteractiveMechanism) -> linear_backup.LinearResult:
     # the seed of ties is a constant of the mechanism; it protects nobody
     rng, centred = np.random.default_rng(request.terms.planner.seed), request.plan.centred
     if request.method == "pevi":
@@ -577,8 +545,8 @@ def first_weights(request: LinearRequest) -> Array:
 
 
 def _values(
-    request: LinearRequest, release: Release, result: LinearResult, threshold: float
-) -> tuple[dict[str, float | None], dict[str, Baseline], Best | None]:
+    request: LinearRequest, release: Release, result: linear_backup.LinearResult, threshold: float
+) -> tuple[dict[str, float | None], dict[str, learnt_facts.Baseline], learnt_facts.Best | None]:
     """The pessimistic value; upper values and baselines only where another query costs nothing."""
     task, c, points = request.task, request.constants, request.points
     p = start_of(request.card, release) if points.first == 0 else first_weights(request)
@@ -589,22 +557,25 @@ def _values(
     if request.adaptive:
         lower = min(float(p @ result.V[0]) * request.unit, highest)
         return {"lower": lower, "upper": None, "estimate": None, "optimal_upper": None, **trivial}, {}, None
-    statistics = released_statistics(request.plan, release)
+    statistics = linear_sums.released_statistics(request.plan, release)
 
     def interval_of(policy: Policy) -> dict[str, float]:
-        values = (float(p @ policy_bound(statistics, task, c, policy, sign)[0]) * request.unit for sign in (-1, 1, 0))
+        values = (
+            float(p @ linear_backup.policy_bound(statistics, task, c, policy, sign)[0]) * request.unit
+            for sign in (-1, 1, 0)
+        )
         lower, upper, estimate = (min(value, highest) for value in values)
         return {"lower": lower, "upper": upper, "estimate": estimate, **trivial}
 
-    best = min(float(p @ optimal_upper(statistics, task, c)[0]) * request.unit, highest)
+    best = min(float(p @ linear_backup.optimal_upper(statistics, task, c)[0]) * request.unit, highest)
     d, allowed = request.card.domain, request.points.allowed
     seen = min(float(p @ best_seen(statistics, task, c, threshold)) * request.unit, highest)
     simple = simple_policies(allowed, d.horizon, d.action_labels, interval_of)
     value: dict[str, float | None] = {**interval_of(result.policy), "optimal_upper": best}
-    return value, simple, Best(seen, measured=False)
+    return value, simple, learnt_facts.Best(seen, measured=False)
 
 
-def _constants(learnt: LinearLearnt) -> TabularConstants:
+def _constants(learnt: LinearLearnt) -> learnt_facts.TabularConstants:
     request, c = learnt.request, learnt.request.constants
     source = {
         "C": "paper 003 leaves it universal; chosen on simulated instances that no figure uses",
@@ -615,8 +586,8 @@ def _constants(learnt: LinearLearnt) -> TabularConstants:
     if request.method == "pevi":
         values["beta"] = request.multiplier
         source["beta"] = "C √d, as VAPVI's" if request.beta is None else "declared in the recipe"
-    return TabularConstants(
-        policy=Preset(preset=f"linear, {c.shift} shift", values=values, source=source),
+    return learnt_facts.TabularConstants(
+        policy=learnt_facts.Preset(preset=f"linear, {c.shift} shift", values=values, source=source),
         bounds=None,
         failure_probability=c.failure,
         threshold=learnt.threshold,
@@ -626,7 +597,7 @@ def _constants(learnt: LinearLearnt) -> TabularConstants:
     )
 
 
-def _value(learnt: LinearLearnt) -> ValueFacts:
+def _value(learnt: LinearLearnt) -> learnt_facts.ValueFacts:
     """Always an estimate; of an adaptive release there is no upper end but the trivial one."""
     request, card = learnt.request, learnt.request.card
     observed = request.observed is not None
@@ -644,8 +615,8 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
         else "the binned process only: the bins hide part of the state, so the true process may differ",
         "rewards and transitions are linear in the declared features: "
         + ("true of any process, one feature a pair" if one_hot else "declared, not checked"),
-        UNMEASURED,
-        *total_assumed(card),
+        learnt_facts.UNMEASURED,
+        *decisions.total_assumed(card),
     ]
     if observed and not request.adaptive:
         assumes.append("values of what follows were fitted by the declared features: both ends leave the misfit out")
@@ -668,7 +639,7 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
         "assumes": assumes,
         "start": "released" if released else "declared",
     }
-    return ValueFacts.model_validate({**learnt.value, **interval})
+    return learnt_facts.ValueFacts.model_validate({**learnt.value, **interval})
 
 
 def _weight_labels(learnt: LinearLearnt) -> Body:
@@ -677,7 +648,7 @@ def _weight_labels(learnt: LinearLearnt) -> Body:
     f, x = request.task.reference, request.plan.features
     feature_map = {"integers": f.astype(np.int64).tolist(), "square": x.square, "unit_squared": str(x.unit_squared)}
     return {
-        "kind": "linear" if request.observed is None else OBSERVED_KIND,
+        "kind": "linear" if request.observed is None else decisions.OBSERVED_KIND,
         "dimension": int(f.shape[-1]),
         "weights": "index below d: w; from d on: the upper triangle of the inverse Gram matrix, row by row",
         "rule": "Q = phi.w + offset - multiplier (phi.inverse.phi)^1/2 - constant, clipped; phi = unit x integers; "
@@ -704,7 +675,7 @@ def _observed_labels(learnt: LinearLearnt) -> Body:
         "live_states": request.card.domain.live_states,
         "never": [str(a) for a in np.array(request.card.domain.action_labels)[~request.points.allowed[0]]],
         "threshold": learnt.threshold,
-        "advised": ADVISED,
+        "advised": decisions.ADVISED,
         "lattice": request.task.lattice,
         "states_are": "public observations, as logged: the declared first ones, the axes of the ball, and a draw in it",
     }
@@ -740,7 +711,7 @@ class LinearLearner:
         return linear_request(require_tabular(card), terms, self.method)
 
 
-def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallies:
+def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> linear_sums.Tallies:
     """Sums on the recipe's lattice: ``paid`` lattice steps of the card above the least reward."""
     lattice, steps = reward_lattice(request.card), request.plan.terms.value_steps
     n = visits.sum(-1)
@@ -749,7 +720,7 @@ def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallie
     ends = bool(request.card.domain.states.ends)
     L = visits.shape[1]
     onto = np.concatenate([visits[..., :L], visits[..., L:].sum(-1, keepdims=True)], axis=-1) if ends else visits
-    return Tallies(onto, rewards, n[0].sum(-1))
+    return linear_sums.Tallies(onto, rewards, n[0].sum(-1))
 
 
 def _planned(request: LinearRequest) -> Sequence[MechanismFacts | CallFacts]:

@@ -16,19 +16,9 @@ import numpy as np
 from pipeline.agents.dp_lqr import LqConstants, LqResult, LqTask, certainty_equivalence
 from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, CardError, LqCard, require_linear_quadratic
-from pipeline.facts.learnt import (
-    Baseline,
-    Gains,
-    LearntFacts,
-    PlantConstants,
-    PlantModel,
-    PolicyFacts,
-    Preset,
-    Truth,
-    ValueFacts,
-)
+from pipeline.facts import learnt as learnt_facts
 from pipeline.facts.promise import Joint
-from pipeline.learners.gains import gain_files
+from pipeline.learners.decisions import gain_files
 from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Lq, Terms, check_gaussian
@@ -79,10 +69,10 @@ class LqLearnt:
     def files(self) -> PolicyFiles:
         return gain_files(self.run.card, self.result.gains, self.run.layout.bounds)
 
-    def facts(self) -> LearntFacts:
+    def facts(self) -> learnt_facts.LearntFacts:
         """A linear controller neither abstains nor ties."""
         r, least = self.result, least_value(self.run.card)
-        value = ValueFacts(
+        value = learnt_facts.ValueFacts(
             lower=least,
             upper=None,
             estimate=self._estimate(r.gains),
@@ -96,23 +86,23 @@ class LqLearnt:
             assumes=list(_ASSUMES),
             start="declared",
         )
-        return LearntFacts(
+        return learnt_facts.LearntFacts(
             constants=self._constants(),
             value=value,
-            model_baselines={"zero": Baseline(estimate=self._estimate(np.zeros_like(r.gains)))},
+            model_baselines={"zero": learnt_facts.Baseline(estimate=self._estimate(np.zeros_like(r.gains)))},
             joint=Joint.model_validate(self.run.joint()),
-            model=PlantModel(A=r.A.tolist(), B=r.B.tolist()),
-            policy=PolicyFacts(abstain_share=0.0, tie_share=0.0, left_zero=bool(np.any(r.gains))),
+            model=learnt_facts.PlantModel(A=r.A.tolist(), B=r.B.tolist()),
+            policy=learnt_facts.PolicyFacts(abstain_share=0.0, tie_share=0.0, left_zero=bool(np.any(r.gains))),
         )
 
-    def view(self) -> Gains:
+    def view(self) -> learnt_facts.Gains:
         d = self.run.card.domain
-        return Gains(d.observation.labels, d.action.labels, self.result.gains)
+        return learnt_facts.Gains(d.observation.labels, d.action.labels, self.result.gains)
 
-    def truth(self, world: str, behaviour: str) -> Truth:
+    def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
         return lq_truth(self.run, world, behaviour, self.result.gains)
 
-    def _constants(self) -> PlantConstants:
+    def _constants(self) -> learnt_facts.PlantConstants:
         c, layout, domain, defaults = self.run.constants, self.run.layout, self.run.card.domain, Lq()
         share, radius = float(layout.gram_share), domain.observation.radius
         cut = layout.bounds[0] / radius, layout.bounds[2] / radius
@@ -130,8 +120,10 @@ class LqLearnt:
             "lattice steps": (layout.steps, "chosen by us; part of the release"),
         }
         values, source = ({name: pair[i] for name, pair in sourced.items()} for i in (0, 1))
-        return PlantConstants(
-            policy=Preset.model_validate({"preset": "certainty equivalence", "values": values, "source": source}),
+        return learnt_facts.PlantConstants(
+            policy=learnt_facts.Preset.model_validate(
+                {"preset": "certainty equivalence", "values": values, "source": source}
+            ),
             bounds=None,
             gamma=self.run.task.gamma,
             parameter_norm=domain.parameter_norm,
@@ -158,7 +150,7 @@ def least_value(card: LqCard) -> float:
     return -float(d.horizon * sum(worst))
 
 
-def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> Truth:
+def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> learnt_facts.Truth:
     """True values of the policy and of controllers to compare it with.
 
     Returns ``v_star``, ``v_policy``, ``v_policy_model`` (the same: the states are the plant's), ``suboptimality``,
@@ -169,7 +161,7 @@ def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> Truth:
     system = plants.load_lq_world(world)
     plants.check_world(system, run.card)
     best, value = (0.0 - system.expected_cost(K) for K in (system.optimal_gains(), gains))
-    return Truth(
+    return learnt_facts.Truth(
         v_star=best,
         v_policy=value,
         v_policy_model=value,
@@ -338,7 +330,7 @@ class LqRun:
         return runs
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        from pipeline.audits.regressions import lq_target
+        from pipeline.audits.tables import lq_target
 
         return [lq_target(self.summed)]
 

@@ -23,16 +23,7 @@ from pipeline.agents.one_step_pooling import group_states, pooled_shares, pooled
 from pipeline.agents.one_step_value import Seen
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular, task_of
-from pipeline.facts.learnt import (
-    Best,
-    Decisions,
-    LearntFacts,
-    Preset,
-    TabularConstants,
-    Truth,
-    ValueFacts,
-    decisions,
-)
+from pipeline.facts import learnt as learnt_facts
 from pipeline.facts.promise import Joint, present
 from pipeline.learners.decisions import (
     decision_columns,
@@ -91,25 +82,25 @@ class LearntStep:
         labels = {**decision_labels(self.plan.card), "kind": KIND}
         return PolicyFiles(labels, {"policy": decision_columns(self.policy)})
 
-    def facts(self) -> LearntFacts:
+    def facts(self) -> learnt_facts.LearntFacts:
         """Facts without an estimate of the value: no released number gives one."""
         no_ties = np.zeros(self.policy.abstains.shape, dtype=bool)
         joint = priced(self.release.joint_rho, self.plan.joint())
-        return LearntFacts(
+        return learnt_facts.LearntFacts(
             constants=_constants(self.plan, self.terms),
             value=_value(self.plan.card),
             model_baselines={},
             joint=Joint.model_validate(joint),
             policy=decision_facts(self.policy, no_ties),
             # differences are cut before they are summed: no sum of theirs bounds what whole ones gain
-            best=Best(math.inf, measured=True),
+            best=learnt_facts.Best(math.inf, measured=True),
         )
 
-    def view(self) -> Decisions:
+    def view(self) -> learnt_facts.Decisions:
         d = self.plan.card.domain
         return _view((d.live_states, d.action_labels), self.policy, self.release)
 
-    def truth(self, world: str, behaviour: str) -> Truth:
+    def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
         return tabular_truth(self.plan.card, world, behaviour, self.policy)
 
 
@@ -197,13 +188,13 @@ def mean_error(plan: TargetPlan, release: Release) -> float:
     return width * float(np.clip(answer.targets.sum() / max(float(answer.rows.sum()), 1.0), -1, 1))
 
 
-def _view(labels: tuple[list[str], list[str]], policy: Policy, release: Release) -> Decisions:
+def _view(labels: tuple[list[str], list[str]], policy: Policy, release: Release) -> learnt_facts.Decisions:
     """Rows beside each state and action are evidence; a cap by both makes no frequency of practice of them."""
     evidence = np.maximum(release.tables["q_count"], 0).astype(np.float64)
-    return decisions(labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
+    return learnt_facts.decisions(labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
 
 
-def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
+def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> learnt_facts.Decisions:
     """See :class:`~pipeline.learners.policy_files.Codec`."""
     return _view((files.labels["states"], files.labels["actions"]), policy_of(files), release())
 
@@ -228,7 +219,7 @@ def settings_of(plan: TargetPlan, terms: Terms) -> tuple[Any, ...]:
     return (*([policy_options] if policy_options else []), *([vetoes] if vetoes else []))
 
 
-def _constants(plan: TargetPlan, terms: Terms) -> TabularConstants:
+def _constants(plan: TargetPlan, terms: Terms) -> learnt_facts.TabularConstants:
     settings = _settings(plan, terms)
     values = {
         "pessimism": settings.pessimism,
@@ -246,8 +237,8 @@ def _constants(plan: TargetPlan, terms: Terms) -> TabularConstants:
         "cap": "rows a state (or a state and action); part of the release",
         "share of the first stage": "of the budget; part of the release",
     }
-    return TabularConstants(
-        policy=Preset(preset="one step", values=values, source=source),
+    return learnt_facts.TabularConstants(
+        policy=learnt_facts.Preset(preset="one step", values=values, source=source),
         bounds=None,
         failure_probability=terms.planner.failure,
         threshold=settings.floor,
@@ -255,10 +246,10 @@ def _constants(plan: TargetPlan, terms: Terms) -> TabularConstants:
     )
 
 
-def _value(card: Card) -> ValueFacts:
+def _value(card: Card) -> learnt_facts.ValueFacts:
     """No interval: the rows that made the policy cannot say what it is worth (they chose it)."""
     least, most = task_of(card).value_range(0)
-    return ValueFacts(
+    return learnt_facts.ValueFacts(
         lower=least,
         upper=None,
         estimate=None,

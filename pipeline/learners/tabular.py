@@ -23,18 +23,8 @@ from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.losses import safe_epsilon, spent_budget
 from pipeline.privacy.noise import NoiseSource, SeededNoise
 from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho
+from pipeline.statistics import calibration
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.calibration import (
-    BUDGETS,
-    LEVELS,
-    PEOPLE,
-    count_sum,
-    even_visits,
-    people_needed,
-    played_sum,
-    scale_budget,
-    signal_to_noise,
-)
 from pipeline.statistics.private_sum import PrivateSum, joining_facts
 from pipeline.transaction.drawing import WHOLE, Stage
 
@@ -71,7 +61,7 @@ def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
     """
     ask = terms.ask_for(card).less(terms.drift)
     try:
-        chosen = count_sum(card, ask)
+        chosen = calibration.count_sum(card, ask)
     except ValueError as e:
         raise CardError(f"{terms.where}: [privacy]: {e}") from None
     return chosen if ask.pure else _with_slack(card, chosen, terms.noise())
@@ -85,7 +75,7 @@ def played_privatizer(card: Card, terms: Terms) -> PrivateSum | None:
     if not terms.drift or terms.nightly is None:
         return None
     try:
-        chosen = played_sum(card, terms.drift, terms.nightly.nights)
+        chosen = calibration.played_sum(card, terms.drift, terms.nightly.nights)
     except ValueError as e:
         raise CardError(f"{terms.where}: [nightly]: {e}") from None
     return _with_slack(card, chosen, terms.noise())
@@ -169,10 +159,12 @@ class TabularRun:
         mechanisms = self.privatizer.mechanisms + (() if self.played is None else self.played.mechanisms)
         rho, teaching = total_rho(mechanisms), float(self.terms.teaching)
         outlook = {
-            "visits_per_cell_if_even": even_visits(card, self.terms.teachers(card)),
+            "visits_per_cell_if_even": calibration.even_visits(card, self.terms.teachers(card)),
             "noise_per_cell": {m.table: m.standard_deviation for m in mechanisms},
             "what_if": [] if rho is None else _what_if(card, ask, teaching),
-            "people_needed": {} if rho is None else {f"{x:g}": people_needed(card, ask, x, teaching) for x in LEVELS},
+            "people_needed": {}
+            if rho is None
+            else {f"{x:g}": calibration.people_needed(card, ask, x, teaching) for x in calibration.LEVELS},
         }
         return Quote(listed_facts(mechanisms), rho, spent_budget(mechanisms, card.budget.delta), None, outlook)
 
@@ -183,10 +175,13 @@ class TabularRun:
             fitting = replace(ask, epsilon=typeable(math.sqrt(2 * float(left))))
         else:
             fitting = replace(ask, rho=typeable(float(left)), epsilon=None, delta=None)
-        rho = total_rho(count_sum(self.card, fitting).mechanisms)
+        rho = total_rho(calibration.count_sum(self.card, fitting).mechanisms)
         if rho is None or rho > left:
             return None
-        return {**fitting.written, "ratio": signal_to_noise(self.card, fitting, self.terms.teachers(self.card)).ratio}
+        return {
+            **fitting.written,
+            "ratio": calibration.signal_to_noise(self.card, fitting, self.terms.teachers(self.card)).ratio,
+        }
 
     def learn(self, release: Release) -> LearntCounts:
         from pipeline.learners.tabular_facts import LearntCounts
@@ -216,7 +211,7 @@ class TabularRun:
             m if m.running is None else replace(m, running=None, variance=math.ceil(m.standard_deviation**2))
             for m in self.privatizer.mechanisms
         )
-        silent = count_sum(self.card, Ask(tables=self.terms.ask().tables)).mechanisms
+        silent = calibration.count_sum(self.card, Ask(tables=self.terms.ask().tables)).mechanisms
 
         def learn(logged: Logged, of_log: Seed, noise: Seed, ties: Seed) -> list[Policy]:
             counts = logged.counts(episodes, np.random.default_rng(of_log))
@@ -253,11 +248,11 @@ class TabularRun:
 def _what_if(card: Card, ask: Ask, teaching: float) -> list[dict[str, float | None]]:
     """Visits and noise for smaller and larger budgets and numbers of people, of whom a share ``teaching`` teach."""
     rows: list[dict[str, float | None]] = []
-    for factor in BUDGETS:
-        scaled = scale_budget(ask, factor)
-        for share in PEOPLE:
+    for factor in calibration.BUDGETS:
+        scaled = calibration.scale_budget(ask, factor)
+        for share in calibration.PEOPLE:
             people = card.unit.users_public * share
-            y = signal_to_noise(card, scaled, people * teaching)
+            y = calibration.signal_to_noise(card, scaled, people * teaching)
             budget = {name: scaled.written.get(name) for name in ("rho", "epsilon")}
             rows.append({**budget, "people": people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
     return rows

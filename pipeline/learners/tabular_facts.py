@@ -15,27 +15,8 @@ from pipeline.agents.against_behaviour import AgainstPractice
 from pipeline.agents.suboptimality import best_supported, rows_of
 from pipeline.declaration.card import Card, declared_start, task_of
 from pipeline.declaration.code import syntax_digest
-from pipeline.facts.learnt import (
-    UNMEASURED,
-    Best,
-    CaseFacts,
-    ConsistencyFacts,
-    Contained,
-    Decisions,
-    LearntFacts,
-    Practice,
-    Preset,
-    TabularConstants,
-    Truth,
-    ValueFacts,
-)
-from pipeline.learners.decisions import (
-    counts_view,
-    decision_facts,
-    decision_files,
-    tabular_truth,
-    total_assumed,
-)
+from pipeline.facts import learnt as learnt_facts
+from pipeline.learners import decisions
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.tabular_learning import CountsResult
 from pipeline.learners.terms import Planner, Terms
@@ -94,44 +75,44 @@ class LearntCounts:
     covered: bool = True
 
     def files(self) -> PolicyFiles:
-        return decision_files(self.card, self.learnt.plan.policy)
+        return decisions.decision_files(self.card, self.learnt.plan.policy)
 
-    def facts(self) -> LearntFacts:
+    def facts(self) -> learnt_facts.LearntFacts:
         # theorem and measurements are of one release, not of a sum of nights
         once = self.covered and self.terms.nightly is None
         rows = containment(self.card) if once else []
         row = measured(rows, setting_key(self.card, self.terms)) if rows else None
-        return LearntFacts(
+        return learnt_facts.LearntFacts(
             constants=_constants(self.learnt, self.terms.planner),
             value=value_facts(self.card, self.learnt.value, is_proved=once and proved(self.card, self.terms)),
             model_baselines=dict(self.learnt.baselines),
             practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
             consistency=consistency_facts(self.learnt.consistency, self.learnt.prepared),
-            policy=decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
+            policy=decisions.decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
             contained=None if row is None else _contained(row),
             best=self._best(),
         )
 
-    def _best(self) -> Best:
+    def _best(self) -> learnt_facts.Best:
         counts, card = self.learnt.prepared.counts, self.card
         upper = best_supported(rows_of(counts, declared_start(card)), counts, task_of(card))
         once = self.covered and self.terms.nightly is None and card.domain.markov == "declared"
-        return Best(upper, measured=once and best_measured(card, self.terms))
+        return learnt_facts.Best(upper, measured=once and best_measured(card, self.terms))
 
-    def view(self) -> Decisions:
+    def view(self) -> learnt_facts.Decisions:
         d, plan = self.card.domain, self.learnt.plan
-        return counts_view((d.live_states, d.action_labels), plan.policy, plan.tied, self.release)
+        return decisions.counts_view((d.live_states, d.action_labels), plan.policy, plan.tied, self.release)
 
-    def truth(self, world: str, behaviour: str) -> Truth:
-        return tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
+    def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
+        return decisions.tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
 
 
-def _constants(learnt: CountsResult, p: Planner) -> TabularConstants:
-    def shown(c: pessimism.Constants) -> Preset:
+def _constants(learnt: CountsResult, p: Planner) -> learnt_facts.TabularConstants:
+    def shown(c: pessimism.Constants) -> learnt_facts.Preset:
         values = {"C1": c.C1, "C2": c.C2, "C": c.C, "iota": c.iota}
-        return Preset(preset=c.preset, values=values, source=c.source())
+        return learnt_facts.Preset(preset=c.preset, values=values, source=c.source())
 
-    return TabularConstants(
+    return learnt_facts.TabularConstants(
         policy=shown(learnt.policy_constants),
         bounds=shown(learnt.bound_constants),
         penalty=p.penalty,
@@ -225,8 +206,8 @@ def measured(rows: Sequence[Mapping[str, str]], key: Mapping[str, str]) -> Mappi
     return None
 
 
-def _contained(row: Mapping[str, str]) -> Contained:
-    return Contained(
+def _contained(row: Mapping[str, str]) -> learnt_facts.Contained:
+    return learnt_facts.Contained(
         world=row["world"],
         behaviour=row["behaviour"],
         episodes=int(row["n"]),
@@ -235,7 +216,7 @@ def _contained(row: Mapping[str, str]) -> Contained:
     )
 
 
-def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -> ValueFacts:
+def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -> learnt_facts.ValueFacts:
     """The ``value`` of report.json: interval, status and assumptions."""
     d = card.domain
     assumes = [
@@ -243,7 +224,7 @@ def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -
         + ("estimated from the released counts" if d.start == "released" else "declared on the card"),
         "rewards take only values of the declared lattice (others were rounded down before anything was summed)",
     ]
-    assumes += total_assumed(card)
+    assumes += decisions.total_assumed(card)
     if d.dynamics == "stationary":
         assumes.append("the dynamics do not depend on the step (declared; all steps share one table)")
     if d.markov == "aggregated":
@@ -253,9 +234,9 @@ def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -
     if is_proved:
         assumes.append("containment: theorem of paper 003 with its own constants")
     else:
-        assumes.append(UNMEASURED)
+        assumes.append(learnt_facts.UNMEASURED)
     lower, upper = interval["lower"], interval["upper"]
-    return ValueFacts(
+    return learnt_facts.ValueFacts(
         lower=lower,
         upper=upper,
         estimate=interval["estimate"],
@@ -269,14 +250,14 @@ def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -
     )
 
 
-def practice_facts(against: AgainstPractice, policy: Policy) -> Practice:
+def practice_facts(against: AgainstPractice, policy: Policy) -> learnt_facts.Practice:
     """The ``practice`` of report.json, over the cells in which the policy recommends something."""
     has_gain, advised = ~np.isnan(against.gain), max(1, int((~policy.abstains).sum()))
     cells = [
         (h, s, _six(float(against.followed[h, s])), _six(float(against.gain[h, s])), bool(against.apart[h, s]))
         for h, s in np.argwhere(has_gain).tolist()
     ]
-    return Practice(
+    return learnt_facts.Practice(
         known_share=float(has_gain.sum()) / advised,
         followed_share=float(against.followed[has_gain].mean()) if cells else None,
         apart_share=float(against.apart[has_gain].mean()) if cells else None,
@@ -289,11 +270,11 @@ def _six(x: float) -> float:
     return float(f"{x:.6g}")
 
 
-def consistency_facts(certificate: ConsistencyCertificate, prepared: Prepared) -> ConsistencyFacts:
+def consistency_facts(certificate: ConsistencyCertificate, prepared: Prepared) -> learnt_facts.ConsistencyFacts:
     """The ``consistency`` of report.json."""
     drift = prepared.drift
     tested = drift is not None and math.isfinite(drift.error)
-    return ConsistencyFacts(
+    return learnt_facts.ConsistencyFacts(
         programme=certificate.programme,
         steps_shared=None if drift is None else prepared.shared,
         drift=drift.square if drift is not None and tested else None,
@@ -301,7 +282,10 @@ def consistency_facts(certificate: ConsistencyCertificate, prepared: Prepared) -
         solver=certificate.solver,
         cells=sum(certificate.cells.values()),
         certified=sum(certificate.certified.values()),
-        cases={c: CaseFacts(cells=certificate.cells[c], certified=certificate.certified[c]) for c in certificate.cells},
+        cases={
+            c: learnt_facts.CaseFacts(cells=certificate.cells[c], certified=certificate.certified[c])
+            for c in certificate.cells
+        },
         largest_relative_difference=decade_above(certificate.largest_relative_difference),
         tolerance=certificate.tolerance,
     )

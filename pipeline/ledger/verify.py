@@ -21,7 +21,7 @@ from pipeline.privacy.release import HELD_OUT, total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
 from pipeline.statistics.held_out import held_out_loss, joint_loss, lq_loss, one_step_loss
 from pipeline.statistics.linear_plan import declared_map, features_digest
-from pipeline.statistics.online_sum import ONLINE
+from pipeline.statistics.private_sum import ONLINE
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 

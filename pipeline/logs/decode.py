@@ -25,8 +25,7 @@ import pyarrow.csv as pc
 
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import TELLING, Card, CardError, Reward, step_role
-from pipeline.declaration.domain import Product, States
-from pipeline.declaration.linear_quadratic import Vector
+from pipeline.declaration.domain import Product, States, Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant
 from pipeline.logs.contribution_bounding import digests, keyed_hash
 from pipeline.logs.store import OBSERVED

@@ -32,13 +32,20 @@ from pipeline.declaration.toml import CardError, LogError
 from pipeline.files import open_private, private_folder
 from pipeline.logs.contribution_bounding import with_ids
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text, plain_cell, plain_date
-from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet, row_count
-from pipeline.logs.readers.batch import Batch, Request, cell_type, readable_times
+from pipeline.logs.readers import episodes
+from pipeline.logs.readers.batch import (
+    Batch,
+    Request,
+    cell_type,
+    ipc_types,
+    parquet_types,
+    read_ipc,
+    read_parquet,
+    readable_times,
+    row_count,
+)
 from pipeline.logs.readers.hdf5 import minari_arrow_types, minari_hdf5_types, read_minari_arrow, read_minari_hdf5
-from pipeline.logs.readers.in_order import Cut, d4rl_types, read_d4rl, read_transitions, transition_types
 from pipeline.logs.readers.lines import csv_types, guess_separator, obp_types, read_csv, read_ndjson, read_obp
-from pipeline.logs.readers.meds import meds_types, read_meds
-from pipeline.logs.readers.rlds_lerobot import lerobot_root, lerobot_types, read_lerobot, read_rlds, rlds_types
 from pipeline.logs.store import SCHEMA_VERSION
 
 T = TypeVar("T")
@@ -121,18 +128,18 @@ def readers_of(card: AnyCard) -> dict[str, Reader]:
     source = card.source
     match source.format:
         case "minari":
-            arrow = Reader(minari_arrow_types, read_minari_arrow, 20, root=lerobot_root)
+            arrow = Reader(minari_arrow_types, read_minari_arrow, 20, root=episodes.lerobot_root)
             hdf5 = Reader(minari_hdf5_types, read_minari_hdf5, 20)
             return dict.fromkeys(_HDF5, hdf5) | {".arrow": arrow, ".parquet": arrow}
         case "d4rl":
             cut = _cut_of(card)
-            types = partial(d4rl_types, cut=cut)
-            return dict.fromkeys(_HDF5, Reader(types, partial(read_d4rl, cut=cut), 20))
+            types = partial(episodes.d4rl_types, cut=cut)
+            return dict.fromkeys(_HDF5, Reader(types, partial(episodes.read_d4rl, cut=cut), 20))
         case "rlds":
-            steps = partial(read_rlds, user=card.log.user, real=card.kind == "real")
-            return {".parquet": Reader(rlds_types, steps, 20)}
+            steps = partial(episodes.read_rlds, user=card.log.user, real=card.kind == "real")
+            return {".parquet": Reader(episodes.rlds_types, steps, 20)}
         case "lerobot":
-            return {".parquet": Reader(lerobot_types, read_lerobot, root=lerobot_root)}
+            return {".parquet": Reader(episodes.lerobot_types, episodes.read_lerobot, root=episodes.lerobot_root)}
         case "obp":
             return {".csv": Reader(lambda path, _: obp_types(path), read_obp, 20, lines=True)}
         case "meds":
@@ -146,17 +153,21 @@ def readers_of(card: AnyCard) -> dict[str, Reader]:
 
 
 def _windows(declared: Meds, horizon: int) -> Reader:
-    return Reader(lambda path, _: meds_types(path, declared), partial(read_meds, meds=declared, horizon=horizon), 20)
+    return Reader(
+        lambda path, _: episodes.meds_types(path, declared),
+        partial(episodes.read_meds, meds=declared, horizon=horizon),
+        20,
+    )
 
 
-def _flat(inner: Reader, cut: Cut) -> Reader:
-    types = None if inner.types is None else partial(transition_types, inner=inner.types)
-    return replace(inner, types=types, read=partial(read_transitions, inner=inner.read, cut=cut))
+def _flat(inner: Reader, cut: episodes.Cut) -> Reader:
+    types = None if inner.types is None else partial(episodes.transition_types, inner=inner.types)
+    return replace(inner, types=types, read=partial(episodes.read_transitions, inner=inner.read, cut=cut))
 
 
-def _cut_of(card: AnyCard) -> Cut:
+def _cut_of(card: AnyCard) -> episodes.Cut:
     """Columns of the card that determine where an episode ends."""
-    return Cut(card.log.user, card.log.flags, card.log.chain)
+    return episodes.Cut(card.log.user, card.log.flags, card.log.chain)
 
 
 def _plugin_readers(name: str) -> dict[str, Reader]:

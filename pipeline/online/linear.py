@@ -35,10 +35,8 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task
-from pipeline.agents.one_shot import one_shot
-from pipeline.agents.pevi import pevi, theory_beta
-from pipeline.agents.vapvi import vapvi
+from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task, one_shot
+from pipeline.agents.vapvi import pevi, theory_beta, vapvi
 from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, balance
 from pipeline.mdp.model import TabularMDP
@@ -47,15 +45,9 @@ from pipeline.mdp.policy import Policy, constant, uniform
 from pipeline.online.trial import SIMULATION, TrialRow, in_the_clear
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics import linear_sums
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, Variant
-from pipeline.statistics.linear_sums import (
-    InteractiveRegression,
-    count_rows,
-    draw_one_shot,
-    released_statistics,
-    true_rho,
-)
 
 Scale = Literal["literal", "normalised", "balanced"]
 
@@ -191,7 +183,7 @@ def measure(cell: Cell) -> TrialRow:
         plan = _plan(cell, x, w)
         task = linear_task(plan)
         results = [_run(cell, x, w, plan, task, run) for run in range(cell.runs)]
-        policies, spent = [r.policy for r in results], true_rho(plan)
+        policies, spent = [r.policy for r in results], linear_sums.true_rho(plan)
         calibration = None if cell.rho is None else plan.terms.ask.calibration
         constants, ties = _constants(cell, x, task), float(np.mean([r.tied.mean() for r in results]))
     gaps = np.array([_optimum(cell.world) - policy_value(w.mdp, policy) for policy in policies])
@@ -247,11 +239,13 @@ def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: Linea
     log = np.random.default_rng((3, *seed))
     key = zlib.crc32(f"{x.agent} {x.variant} {cell.rho}".encode())
     noise, ties = SeededNoise(np.random.SeedSequence((4, *seed, key))), np.random.default_rng((5, *seed, key))
-    rows = count_rows(plan, {"both": w.counts(cell.episodes, log)}, w.mdp.rewards)
+    rows = linear_sums.count_rows(plan, {"both": w.counts(cell.episodes, log)}, w.mdp.rewards)
     c = LinearConstants(C=C, ridge=RIDGE, shift="edge" if x.ours else "paper", failure=FAILURE)
     if x.release == "one_shot":
-        return one_shot(released_statistics(plan, draw_one_shot(plan, rows, noise)), task, c, ties)
-    desk = InteractiveRegression(plan, rows, noise)
+        return one_shot(
+            linear_sums.released_statistics(plan, linear_sums.draw_one_shot(plan, rows, noise)), task, c, ties
+        )
+    desk = linear_sums.InteractiveRegression(plan, rows, noise)
     if x.beta is not None:
         return pevi(desk, task, c, ties, beta_of(x.beta, task), centred=plan.centred)
     return vapvi(desk, task, c, ties, centred=plan.centred)

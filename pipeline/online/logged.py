@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, CardError
@@ -33,8 +32,6 @@ from pipeline.statistics.private_sum import PrivateSum
 from pipeline.worlds.surrogate import Logged
 from pipeline.worlds.synthetic import simulated_card
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 _NOISE, _TIES = 1, 2
 DEFAULTS: dict[str, Plain] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
 

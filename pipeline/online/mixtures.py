@@ -16,25 +16,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from pipeline.agents.batch_pace import plan_starts
-from pipeline.agents.linopt_po import TUNED_STEP, linopt_po, step_size
-from pipeline.agents.linopt_vi import linopt_vi, planned
-from pipeline.agents.mixture_backup import (
-    LearntRewards,
-    MixtureTask,
-    Problem,
-    Radii,
-    Regression,
-    ldp,
-    ldp_theory,
-    linopt,
-    linopt_rewards,
-    ucrl_vtr,
-)
+from pipeline.agents import linopt
 from pipeline.declaration.card import CardError
 from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
 from pipeline.mdp.planning import optimum, policy_value
-from pipeline.mdp.rollout import Agent
+from pipeline.mdp.rollout import Agent, plan_starts
 from pipeline.online.rollouts import EpisodeWorld, named_world, play
 from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, curve
 from pipeline.privacy.continual import Mechanism
@@ -43,7 +29,7 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import CountedRegularizer, Leaf, MixtureMessage, Shift, fixed, local, tree
-from pipeline.statistics.online_sum import asked_rho
+from pipeline.statistics.private_sum import asked_rho
 from pipeline.worlds.catalog import Mixture, random_mixture
 
 
@@ -94,7 +80,7 @@ class Settings:
     gram_share: float = 0.2
     rewards: Literal["known", "learnt"] = "known"
     reward_share: float = 0.2
-    eta: float = TUNED_STEP
+    eta: float = linopt.TUNED_STEP
 
 
 # the noise of a paper: rows as they are, a plain tree over episodes; ``constants`` sets what follows the noise
@@ -197,9 +183,9 @@ def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
     s, world = settings_of(trial), _world(trial.world, trial.params)
     problem, guarantee = problem_of(trial, s, world, reads=reads)
     agent: Agent = (
-        linopt_po(problem, s.growth, s.eta * step_size(problem.task))
+        linopt.linopt_po(problem, s.growth, s.eta * linopt.step_size(problem.task))
         if KINDS[trial.agent].mirror
-        else linopt_vi(problem, s.growth, trial.stream(_TIES))
+        else linopt.linopt_vi(problem, s.growth, trial.stream(_TIES))
     )
     played = play(agent, EpisodeWorld(world.mdp, trial.stream(_WORLD)))
     losses, best, learnt = played.regret, optimum(world.mdp), played.result
@@ -212,7 +198,7 @@ def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
         "constants": constants_of(trial, s),
         "true_rho": None if guarantee.rho is None else float(guarantee.rho),
         "true_epsilon": guarantee.epsilon(delta) if trial.delta else None,
-        "tie_share": None if learnt.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
+        "tie_share": None if learnt.ndim == 3 else float(linopt.planned(problem, trial.stream(_TIES)).tied.mean()),
         "v_star": best,
         "final_loss": best - policy_value(world.mdp, probabilities),
         "last_tenth": float(losses[-max(1, trial.episodes // 10) :].mean()),
@@ -222,7 +208,7 @@ def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
     return Outcome(marks, regret, facts, learnt.tolist(), _released(problem))
 
 
-def _released(problem: Problem) -> Release:
+def _released(problem: linopt.Problem) -> Release:
     """Both regressions' sums as one release; those of rewards have a prefix."""
     first, *more = (r.regularizer.release() for r in (problem.transitions, problem.rewards) if r is not None)
     return first if not more else first.beside(more[0], "rewards_")
@@ -241,7 +227,9 @@ def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
     return world
 
 
-def problem_of(trial: Trial, s: Settings, world: Mixture, *, reads: bool = True) -> tuple[Problem, GaussianGuarantee]:
+def problem_of(
+    trial: Trial, s: Settings, world: Mixture, *, reads: bool = True
+) -> tuple[linopt.Problem, GaussianGuarantee]:
     """The agent's problem, and the guarantee of its noise; without ``reads`` its sums are of noise alone."""
     task = _task(trial, s, world)
     radii, reward_radii = _radii(trial, s)
@@ -250,11 +238,11 @@ def problem_of(trial: Trial, s: Settings, world: Mixture, *, reads: bool = True)
     transitions = _regularizer(trial, s, *of_transitions, source)
     transitions.reads = reads
     if not of_rewards:
-        return Problem(task, Regression(transitions, radii)), transitions.guarantee
+        return linopt.Problem(task, linopt.Regression(transitions, radii)), transitions.guarantee
     counted = _regularizer(trial, replace(s, prior=0.0), *of_rewards[0], source)
     counted.reads = reads
-    both = Regression(transitions, radii), Regression(counted, reward_radii)
-    return Problem(task, *both), transitions.guarantee.beside(counted.guarantee)
+    both = linopt.Regression(transitions, radii), linopt.Regression(counted, reward_radii)
+    return linopt.Problem(task, *both), transitions.guarantee.beside(counted.guarantee)
 
 
 def targets_of(trial: Trial) -> list[SumsTarget]:
@@ -276,18 +264,18 @@ def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     return guarantee.rho, sum((asked_rho(ask) for _, ask in messages_of(trial)), Fraction(0))
 
 
-def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
+def _task(trial: Trial, s: Settings, world: Mixture) -> linopt.MixtureTask:
     _, S, A = world.mdp.shape  # noqa: N806
     features = world.features
     if s.features == "dense" and features.psi is None:
         features = dense_one_hot(S, A)
     rewards = world.mdp.rewards
     if s.rewards == "learnt":
-        rewards = LearntRewards(RewardFeatures(None, S, A), world.mdp.rewards.max((1, 2)))
-    return MixtureTask(rewards, features, trial.episodes, s.unit)
+        rewards = linopt.LearntRewards(RewardFeatures(None, S, A), world.mdp.rewards.max((1, 2)))
+    return linopt.MixtureTask(rewards, features, trial.episodes, s.unit)
 
 
-def _regressions(task: MixtureTask, s: Settings) -> list[tuple[MixtureMessage, Fraction, float]]:
+def _regressions(task: linopt.MixtureTask, s: Settings) -> list[tuple[MixtureMessage, Fraction, float]]:
     """Messages, their shares of the budget, and those of their Gram matrices."""
     if s.rewards == "known":
         return [(transition_message(task), Fraction(1), s.gram_share)]
@@ -295,16 +283,16 @@ def _regressions(task: MixtureTask, s: Settings) -> list[tuple[MixtureMessage, F
     return [(transition_message(task), 1 - part, s.gram_share), (reward_message(task), part, 0.5)]
 
 
-def transition_message(task: MixtureTask) -> MixtureMessage:
+def transition_message(task: linopt.MixtureTask) -> MixtureMessage:
     """Message of one episode to the transition counters; steps 0 .. H-2."""
     f, tops = task.features, task.tops
     ranges = np.maximum(tops[1:-1], _LEAST * tops[0])
     return MixtureMessage(f.blocks, f.dimension, f.stretch, tuple(ranges.tolist()), float(tops[0]), task.unit)
 
 
-def reward_message(task: MixtureTask) -> MixtureMessage:
+def reward_message(task: linopt.MixtureTask) -> MixtureMessage:
     """Message of one episode to the reward counters; every step."""
-    if not isinstance(task.rewards, LearntRewards):
+    if not isinstance(task.rewards, linopt.LearntRewards):
         raise ValueError("these rewards are known; nothing about them is released")
     f, most = task.rewards.features, np.maximum(task.most, _LEAST * task.tops[0])
     return MixtureMessage(f.blocks, f.dimension, 1.0, tuple(most.tolist()), float(most.max()), False, "rewards")
@@ -348,18 +336,18 @@ def _lambda(s: Settings, m: MixtureMessage) -> float:
     return s.lam * (1.0 if s.unit else float(m.row_bound.max() ** 2))
 
 
-def _radii(trial: Trial, s: Settings) -> tuple[Radii, Radii]:
+def _radii(trial: Trial, s: Settings) -> tuple[linopt.Radii, linopt.Radii]:
     """Bonus of transitions and rewards, by paper and trust."""
     kind, c = KINDS[trial.agent], bonus_of(trial.agent, s)
     as_printed = s.constants == "paper"
     if kind.trust == "local":
-        transitions = ldp(c)
+        transitions = linopt.ldp(c)
         if as_printed and trial.epsilon is not None:
-            transitions = ldp_theory(trial.epsilon, trial.delta or 0.1, c=c)
-        return transitions, linopt_rewards(c)
+            transitions = linopt.ldp_theory(trial.epsilon, trial.delta or 0.1, c=c)
+        return transitions, linopt.linopt_rewards(c)
     if kind.trust == "joint" or (as_printed and kind.page == "000"):
-        return linopt(c), linopt_rewards(c)
-    return ucrl_vtr(c, printed=as_printed), linopt_rewards(c)
+        return linopt.linopt(c), linopt.linopt_rewards(c)
+    return linopt.ucrl_vtr(c, printed=as_printed), linopt.linopt_rewards(c)
 
 
 def _registered(name: str) -> OnlineAgent:

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.adaptive_lqr import AdaptiveConstants, Epoch, ResidualQuery, adaptive_lqr, prior, recentred_lqr
-from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.agents.explore_then_commit import Exploration, explore, explore_then_commit
+from pipeline.agents.dp_lqr import Exploration, LqConstants, LqTask, certainty_equivalence, explore, explore_then_commit
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, OfuPlan, Search, batch_ends, ofu_rl
 from pipeline.arrays import Array
 from pipeline.declaration.toml import CardError
@@ -50,19 +49,8 @@ from pipeline.privacy.losses import Trust as Model
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
-from pipeline.statistics.lq import (
-    CountedLqRegularizer,
-    LqCounter,
-    LqMessage,
-    LqSums,
-    ResidualMessage,
-    draw_lq,
-    lq_regularizer,
-    lq_sum,
-    released_moments,
-)
-from pipeline.statistics.online_sum import asked_rho, begin, cost_of, stacked, tight
-from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics import lq
+from pipeline.statistics.private_sum import PrivateSum, asked_rho, begin, cost_of, stacked, tight
 from pipeline.statistics.regression import LqMoments
 from pipeline.worlds.plants import Controller, LqSystem, simulate, wrong_model
 
@@ -193,8 +181,8 @@ def commit(trial: Trial) -> Outcome:
     drawn: list[Release] = []
 
     def release(batches: Sequence[LqBatch]) -> LqMoments:
-        drawn.append(draw_lq(plan, batches, noise_of(trial)))
-        return released_moments(plan, drawn[-1])
+        drawn.append(lq.draw_lq(plan, batches, noise_of(trial)))
+        return lq.released_moments(plan, drawn[-1])
 
     agent = explore_then_commit(_task(world), trial.episodes, exploration, release, LqConstants())
     plant = PlantWorld(world, trial.stream(0))
@@ -213,10 +201,10 @@ def release_of(trial: Trial) -> list[PrivateSum]:
     return [_plan(trial, world, logged if trial.agent == "dp-lqr" else _exploration(trial, world))]
 
 
-def message_of(trial: Trial) -> LqMessage:
+def message_of(trial: Trial) -> lq.LqMessage:
     """Message of one episode to the optimist's sums."""
     world = lq_world(trial)
-    return LqMessage(*world.shape, world.horizon, (1.0, world.gamma, 1.0))
+    return lq.LqMessage(*world.shape, world.horizon, (1.0, world.gamma, 1.0))
 
 
 def sums_of(trial: Trial) -> list[SumsTarget]:
@@ -241,8 +229,8 @@ def dp_lqr(trial: Trial) -> Outcome:
     behaviour = Exploration(trial.episodes, world.gamma)
     plan = _plan(trial, world, behaviour)
     logs = play(explore(task, behaviour), PlantWorld(world, rng))
-    release = draw_lq(plan, logs.result, noise_of(trial))
-    gains = certainty_equivalence(released_moments(plan, release), task, LqConstants()).gains
+    release = lq.draw_lq(plan, logs.result, noise_of(trial))
+    gains = certainty_equivalence(lq.released_moments(plan, release), task, LqConstants()).gains
     outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
     words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_CUTS}"
     facts = {"trust": "central", "constants": words} | spent(trial, plan.rho)
@@ -286,12 +274,12 @@ def optimistic(trial: Trial) -> Outcome:
     return _outcome(plant, played, facts, regularizer.release())
 
 
-def _regularizer(trial: Trial, world: LqSystem, ends: Sequence[int]) -> CountedLqRegularizer:
+def _regularizer(trial: Trial, world: LqSystem, ends: Sequence[int]) -> lq.CountedLqRegularizer:
     ask, handle = None if trial.epsilon is None else trial.ask(), SimulatedWorld(trial.place)
-    return lq_regularizer(message_of(trial), ends, ask, 1.0, handle, noise_of(trial), counter_of(trial))
+    return lq.lq_regularizer(message_of(trial), ends, ask, 1.0, handle, noise_of(trial), counter_of(trial))
 
 
-def _planning_facts(world: LqSystem, plans: Sequence[OfuPlan], regularizer: CountedLqRegularizer) -> dict[str, Any]:
+def _planning_facts(world: LqSystem, plans: Sequence[OfuPlan], regularizer: lq.CountedLqRegularizer) -> dict[str, Any]:
     """Facts of the plans of a simulation."""
     best = world.expected_cost(world.optimal_gains())
     ridge = regularizer.ridge()
@@ -327,8 +315,8 @@ def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> PrivateSum
     if trial.calibration == "paper":
         raise CardError(f"paper 004 prints no scale for {trial.agent}; use calibration = 'tight'")
     bounds = CUT[0], exploration.radius, CUT[1]
-    layout = LqSums(*world.shape, world.horizon, bounds, episodes=exploration.episodes, dataset=trial.place)
-    return lq_sum(layout, asked_rho(trial.ask()))
+    layout = lq.LqSums(*world.shape, world.horizon, bounds, episodes=exploration.episodes, dataset=trial.place)
+    return lq.lq_sum(layout, asked_rho(trial.ask()))
 
 
 def _outcome(plant: PlantWorld, played: Played[Any], facts: dict[str, Any], release: Release | None) -> Outcome:
@@ -346,7 +334,7 @@ def _task(world: LqSystem) -> LqTask:
     return LqTask(world.cost, world.gamma, declared_norm(world))
 
 
-def counter_of(trial: Trial) -> LqCounter:
+def counter_of(trial: Trial) -> lq.LqCounter:
     """Counter of the optimist's episodes."""
     return trial.over(_OPTIMIST, counter=("tree", "epochs"))["counter"]
 
@@ -443,10 +431,10 @@ def residual_targets(trial: Trial) -> list[SumsTarget]:
     return [SumsTarget(message, trial.ask(), "fresh")]
 
 
-def _residual_message(world: LqSystem, trial: Trial, query: ResidualQuery) -> ResidualMessage:
+def _residual_message(world: LqSystem, trial: Trial, query: ResidualQuery) -> lq.ResidualMessage:
     if trial.calibration == "paper":
         raise CardError(f"no paper prints scales for {trial.agent}; use calibration = 'tight'")
-    return ResidualMessage(query.centre, query.frame, query.radius, world.horizon)
+    return lq.ResidualMessage(query.centre, query.frame, query.radius, world.horizon)
 
 
 _EXPLORER: dict[str, Plain] = {"explore": None, "radius": RADIUS}

@@ -48,37 +48,20 @@ from pipeline.mdp.riccati import QuadraticCost
 from pipeline.mdp.rollout import Batch, BatchRollout, Rollout, Trajectory
 from pipeline.online.trial import OnlineAgent, Outcome, Trial, staged_curve
 from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics import online_counts
 from pipeline.statistics.interactive_counts import BatchPrivatizer, InteractiveCounts
-from pipeline.statistics.online_counts import (
-    BatchLayout,
-    BatchTables,
-    NoisyTables,
-    OnlineCounts,
-    OnlineLayout,
-    PrivateBatch,
-    Tally,
-    nothing_seen,
-)
+from pipeline.worlds import plants
 from pipeline.worlds.catalog import builds_horizon, catalog_folder, load_world, refuse_unknown_world
-from pipeline.worlds.plants import (
-    LQ_WORLDS,
-    LqSystem,
-    double_integrator,
-    estimated_plant,
-    load_lq_world,
-    lq_instance,
-    written_plant,
-)
 from pipeline.worlds.synthetic import checked, read_run, released_card, released_world
 from pipeline.worlds.world import World, WorldFunction, multinomials, sample_count_tables
 
 RELEASE = "release:"
 Params = tuple[tuple[str, Any], ...]
-Kind = TypeVar("Kind", World, LqSystem)
+Kind = TypeVar("Kind", World, plants.LqSystem)
 # end of the error where a world is of the other kind
 _OTHERWISE: dict[type, str] = {
     World: "is a linear plant; use private-ofu-rl or another agent of plants",
-    LqSystem: "has states and actions; this agent is for linear plants such as lq",
+    plants.LqSystem: "has states and actions; this agent is for linear plants such as lq",
 }
 
 
@@ -87,12 +70,12 @@ def refuse_unknown_place(name: str) -> None:
 
     Raises CardError if there is no such world, or it is a plug-in that is not permitted.
     """
-    if name not in _PLANTS and name not in LQ_WORLDS and not name.startswith(RELEASE):
+    if name not in _PLANTS and name not in plants.LQ_WORLDS and not name.startswith(RELEASE):
         refuse_unknown_world(name)
 
 
 @cache
-def place_of(name: str, params: Params) -> World | LqSystem:
+def place_of(name: str, params: Params) -> World | plants.LqSystem:
     """The world or plant, before a world is cut at a horizon; a file it is made of is looked for on the shelves.
 
     Raises CardError if there is no such place, a parameter is unknown, or a run has released no model.
@@ -102,13 +85,13 @@ def place_of(name: str, params: Params) -> World | LqSystem:
         if name.startswith(RELEASE):
             chosen.pop("horizon", None)
             return _released(Path(name.removeprefix(RELEASE)), **chosen)
-        if name in LQ_WORLDS and not chosen:
-            return load_lq_world(name)
+        if name in plants.LQ_WORLDS and not chosen:
+            return plants.load_lq_world(name)
         if name in _PLANTS:
             return _PLANTS[name](**chosen)
     except (TypeError, ValueError) as e:
         raise CardError(f"world {name}: {e}") from None
-    if is_plugin(name) and isinstance(plant := _built(name, chosen), LqSystem):
+    if is_plugin(name) and isinstance(plant := _built(name, chosen), plants.LqSystem):
         return plant
     cut = {k: v for k, v in chosen.items() if k != "horizon" or builds_horizon(name)}
     return load_world(name, catalog_folder(name), **cut)
@@ -125,11 +108,11 @@ def typed_place(name: str, params: Params, kind: type[Kind]) -> Kind:
     return place
 
 
-def _lq(instance: int, seed: int = 11) -> LqSystem:
-    return lq_instance(instance, seed)
+def _lq(instance: int, seed: int = 11) -> plants.LqSystem:
+    return plants.lq_instance(instance, seed)
 
 
-_PLANTS = {"lq": _lq, "double_integrator": double_integrator, "plant": written_plant}
+_PLANTS = {"lq": _lq, "double_integrator": plants.double_integrator, "plant": plants.written_plant}
 
 
 def _built(name: str, chosen: dict[str, Any]) -> object:
@@ -140,7 +123,7 @@ def _built(name: str, chosen: dict[str, Any]) -> object:
         return None
 
 
-def _released(folder: Path) -> World | LqSystem:
+def _released(folder: Path) -> World | plants.LqSystem:
     """The released model of a run, over its declared labels or coordinates."""
     report = read_report(folder)
     if isinstance(report.dataset, DeclaredPlant):
@@ -149,7 +132,7 @@ def _released(folder: Path) -> World | LqSystem:
         d, model = report.dataset, (np.array(report.model.A), np.array(report.model.B))
         cost = QuadraticCost(np.array(d.cost.Q), np.array(d.cost.R), d.horizon)
         first = np.array(d.start_declared.mean)
-        return estimated_plant(report.run, model, cost, d.action.radius, np.array(d.noise_covariance), first)
+        return plants.estimated_plant(report.run, model, cost, d.action.radius, np.array(d.noise_covariance), first)
     run = read_run(folder)
     values = released_card(run, name="released", episodes=1, episodes_per_user=1, rho=1.0)
     return released_world(run, checked(values))
@@ -158,7 +141,7 @@ def _released(folder: Path) -> World | LqSystem:
 RUN = "run:"
 
 
-def counts_before(trial: Trial, layout: OnlineLayout) -> OnlineCounts:
+def counts_before(trial: Trial, layout: online_counts.OnlineLayout) -> online_counts.OnlineCounts:
     """Counts of the run that option ``warm_start`` names: post-processing, at no cost to the people of either.
 
     Where the run has one table for all steps, every step knows it; where the agent has one, it knows their sum.
@@ -167,7 +150,7 @@ def counts_before(trial: Trial, layout: OnlineLayout) -> OnlineCounts:
     """
     source = trial.knobs.get("warm_start")
     if source is None:
-        return nothing_seen(layout)
+        return online_counts.nothing_seen(layout)
     if not str(source).startswith(RUN):
         raise CardError(f"{trial.agent}: warm_start = {source!r}; say {RUN}NAME, a run of counts")
     if layout.rewards:
@@ -189,7 +172,7 @@ def counts_before(trial: Trial, layout: OnlineLayout) -> OnlineCounts:
     ends[np.arange(S - L), :, np.arange(L, S)] = trial.episodes
     with_ends = np.concatenate([n, np.broadcast_to(ends, (len(n), *ends.shape))], axis=1)
     matched = with_ends[:, states][:, :, actions][..., states]
-    return OnlineCounts(0, np.broadcast_to(matched, (*layout.cells, len(states))).copy(), None, sd, 0.0)
+    return online_counts.OnlineCounts(0, np.broadcast_to(matched, (*layout.cells, len(states))).copy(), None, sd, 0.0)
 
 
 def _matched(card: Card, world: World, run: str) -> list[Integers]:
@@ -315,7 +298,7 @@ class CountWorld:
         self._reads = int(not unread)
         self._highest = mdp.rewards.max((1, 2))
 
-    def __call__(self, batch: Batch) -> tuple[OnlineCounts, int, float]:
+    def __call__(self, batch: Batch) -> tuple[online_counts.OnlineCounts, int, float]:
         """Within a batch the policy is fixed: its tables have an exact law."""
         mdp, highest, counts, rng = self._mdp, self._highest, self._counts, self._rng
         lost = self._best - policy_value(mdp, batch.policy)
@@ -327,7 +310,7 @@ class CountWorld:
             people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
         bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
         bits = None if bits is None else self._reads * bits
-        counts.add(Tally(batch.episodes, self._reads * n_sas, bits, people, batch.policy > 0))
+        counts.add(online_counts.Tally(batch.episodes, self._reads * n_sas, bits, people, batch.policy > 0))
         return counts.counts(), batch.episodes, lost
 
 
@@ -373,14 +356,16 @@ class BatchWorld:
             raise ValueError("rewards must be in [0, 1]: a user sends each as one bit, rounded at random")
         self._mdp, self._privatizer, self._rng, self._noise, self._protocol = mdp, privatizer, rng, noise, protocol
         self._best = optimum(mdp)
-        self.batches = list[tuple[BatchLayout, NoisyTables]]()
+        self.batches = list[tuple[online_counts.BatchLayout, online_counts.NoisyTables]]()
 
-    def __call__(self, batch: BatchRollout) -> tuple[PrivateBatch, int, float]:
+    def __call__(self, batch: BatchRollout) -> tuple[online_counts.PrivateBatch, int, float]:
         """Policies without users are left out."""
         mdp, rng = self._mdp, self._rng
         played, (first, stop) = batch.episodes > 0, batch.steps
         policies, episodes = batch.policies[played], batch.episodes[played]
-        layout = BatchLayout((stop - first, *mdp.shape[1:]), batch.lean, batch.rewards, ends=stop == mdp.horizon)
+        layout = online_counts.BatchLayout(
+            (stop - first, *mdp.shape[1:]), batch.lean, batch.rewards, ends=stop == mdp.horizon
+        )
         earned = set_values(mdp.transitions, mdp.rewards, mdp.start, policies)
         users = int(episodes.sum())
         all_steps, people = sample_batch(mdp, policies, episodes, rng), None
@@ -388,8 +373,8 @@ class BatchWorld:
             walks = [walked(mdp, p, int(n), rng) for p, n in zip(policies, episodes, strict=True)]
             people = [v for walk in walks for v in layout.values(_between(walk, first, stop))]
             n_sas = np.sum([visits_of(walk, mdp.shape) for walk in walks], axis=0)
-            all_steps = BatchTables(users, n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
-        tables = BatchTables(users, all_steps.n_sas[first:stop], all_steps.r_sa[first:stop], people)
+            all_steps = online_counts.BatchTables(users, n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
+        tables = online_counts.BatchTables(users, all_steps.n_sas[first:stop], all_steps.r_sa[first:stop], people)
         private = self._privatizer.release(tables, layout, self._noise)
         self.batches.append((layout, private.noisy))
         return private, users, self._best - float(episodes @ earned) / users
@@ -399,7 +384,9 @@ def _between(people: Trajectory, first: int, stop: int) -> Trajectory:
     return Trajectory(people.states[:, first : stop + 1], people.actions[:, first:stop], people.rewards[:, first:stop])
 
 
-def sample_batch(mdp: TabularMDP, policies: Integers, episodes: Integers, rng: np.random.Generator) -> BatchTables:
+def sample_batch(
+    mdp: TabularMDP, policies: Integers, episodes: Integers, rng: np.random.Generator
+) -> online_counts.BatchTables:
     """Tables of all steps when ``episodes (M,)`` users follow each of ``policies (M, H, S)``; rewards as bits."""
     H, S, A = mdp.shape  # noqa: N806
     n_sas, states = np.zeros((H, S, A, S), dtype=np.int64), np.arange(S)
@@ -409,7 +396,7 @@ def sample_batch(mdp: TabularMDP, policies: Integers, episodes: Integers, rng: n
         moved = multinomials(people, mdp.transitions[h][states, a], rng)
         np.add.at(n_sas[h], (np.broadcast_to(states, a.shape), a), moved)
         people = moved.sum(1)
-    return BatchTables(int(episodes.sum()), n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
+    return online_counts.BatchTables(int(episodes.sum()), n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
 
 
 def as_printed(trial: Trial) -> bool:

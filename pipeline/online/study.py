@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipeline.declaration.numbers import number
-from pipeline.declaration.toml import CardError, Name, Strict
+from pipeline.declaration.toml import CardError, Name, Positive, Strict
 from pipeline.online.cells import (
     AgentBudget,
     AnyCell,
@@ -50,7 +50,6 @@ ABOUT = 0.2
 # the world of paper 003's Appendix F; its cells are measured by `linear_trials`, with a budget in rho
 LINEAR = "linear_003"
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Runs = Annotated[int, Field(ge=1, le=1000)]
 Episode = Annotated[int, Field(ge=1, le=10**10)]
 

@@ -17,11 +17,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.agents.batch_pace import Pace, batch_ends
 from pipeline.agents.ucbvi import CountTask, UcbviConstants, practical, practical_joint, practical_local, theory, ucbvi
 from pipeline.declaration.card import CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimum, policy_value
+from pipeline.mdp.rollout import Pace, batch_ends
 from pipeline.online.rollouts import CountWorld, as_printed, counts_before, emitted, play, world_of
 from pipeline.online.trial import (
     CountsTarget,
@@ -45,7 +45,7 @@ from pipeline.statistics.interactive_counts import (
     local,
 )
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.online_sum import asked, asked_rho
+from pipeline.statistics.private_sum import asked, asked_rho
 
 DEFAULTS: dict[str, Plain] = {
     "c": None,

@@ -30,8 +30,8 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.source import constant
 from pipeline.declaration.toml import LogError
@@ -67,8 +67,6 @@ NO_COLUMN = "the log has no column beside those of the card"
 """Reasons why a log that can be read was not tested."""
 _STEP = "step"
 _LATER = {"later@reward": "the action before, of the reward", "later@state": "the action before, of the state after"}
-
-Array = NDArray[np.float64]
 
 
 def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Dump:
@@ -207,7 +205,7 @@ def _some_people(frame: pl.DataFrame, salt: str, share: float) -> pl.DataFrame:
     return frame.join(people.filter(chosen), on="raw_user", how="semi", maintain_order="left")
 
 
-def _strata(rows: pl.DataFrame, role: str) -> NDArray[np.int64]:
+def _strata(rows: pl.DataFrame, role: str) -> Integers:
     """Stratum of each row: its step (none to test the step itself), and the action (and state) before."""
     if role == _STEP:
         return np.zeros(len(rows), dtype=np.int64)
@@ -261,7 +259,7 @@ def _tested_column(role: str) -> str:
     return role if role in (_STEP, *_PAST) else f"raw_{role}"
 
 
-def _response(rows: pl.DataFrame, role: str, card: Card) -> tuple[NDArray[np.int64], int]:
+def _response(rows: pl.DataFrame, role: str, card: Card) -> tuple[Integers, int]:
     """Response of each row, as an index, and the number of different responses."""
     if role == "later@reward":
         group, labels = _numbers(rows["reward"], _GROUPS)
@@ -290,7 +288,7 @@ def _is_number(raw: pl.Series) -> bool:
     return numbers >= _MOST_NUMBERS * max(1, len(filled)) and filled.n_unique() > 2
 
 
-def _merged(counts: Array, merged: NDArray[np.bool_], axis: int) -> Array:
+def _merged(counts: Array, merged: Bools, axis: int) -> Array:
     """``counts`` with the entries ``merged`` of an axis summed into one at its end."""
     if not merged.any():
         return counts
@@ -298,7 +296,7 @@ def _merged(counts: Array, merged: NDArray[np.bool_], axis: int) -> Array:
     return np.concatenate([counts.compress(~merged, axis), rest], axis)
 
 
-def _numbers(raw: pl.Series, groups: int) -> tuple[NDArray[np.int64], list[str]]:
+def _numbers(raw: pl.Series, groups: int) -> tuple[Integers, list[str]]:
     """Groups of a number: its distinct values, or at most ``groups`` ranges with about as many rows each."""
     cell = raw.str.strip_chars() if raw.dtype == pl.String else raw
     x = cell.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
@@ -312,7 +310,7 @@ def _numbers(raw: pl.Series, groups: int) -> tuple[NDArray[np.int64], list[str]]
     return np.where(np.isnan(x), len(values), np.maximum(group, 0)), [*labels, "(no number)"]
 
 
-def _texts(raw: pl.Series, groups: int) -> tuple[NDArray[np.int64], list[str]]:
+def _texts(raw: pl.Series, groups: int) -> tuple[Integers, list[str]]:
     """Groups of a label: the most frequent ones, and the rest."""
     text = raw.cast(pl.String)
     often = text.drop_nulls().value_counts().sort("count", text.name, descending=[True, False])[text.name]

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from pipeline.arrays import Bools, Integers
 from pipeline.declaration.card import AnyCard, Card, LqCard
-from pipeline.declaration.linear_quadratic import Vector
+from pipeline.declaration.domain import Vector
 from pipeline.facts.promise import Dump
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.contribution_bounding import canonical
@@ -30,7 +30,6 @@ from pipeline.privacy.budget import largest_delta
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 
-Ints = NDArray[np.int64]
 _MEND = {
     TOO_FEW: "judge by what is known of who decided; fewer states or more people can be tested",
     NO_COLUMN: "judge by what is known of who decided; what they saw can be tested if the log has it",
@@ -66,7 +65,7 @@ _MANY = 0.2
 BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
 
 
-def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Dump:
+def coverage(card: Card, n: Integers, allowed: Bools) -> Dump:
     """Facts of the visits ``n (G, L, A)`` of the cells that a policy may use, in the shape of the card's tables."""
     unseen, rare = (allowed & (n == 0)).sum(-1), (allowed & (n > 0) & (n < FEW)).sum(-1)
     pooled = card.domain.dynamics == "stationary"
@@ -94,7 +93,7 @@ def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Dump:
     }
 
 
-def behaviour(card: Card, visits: Ints) -> list[Dump]:
+def behaviour(card: Card, visits: Integers) -> list[Dump]:
     """Facts of the logging policy over all steps; ``visits (L, A)`` are counted before any cap of cells."""
     return [
         {
@@ -108,7 +107,7 @@ def behaviour(card: Card, visits: Ints) -> list[Dump]:
     ]
 
 
-def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> Dump:
+def noise(card: Card, n_sa: Integers, allowed: Bools, budget: str, share: float) -> Dump:
     """Compare visits with the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
     table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
@@ -133,7 +132,7 @@ _COLUMNS = ["user_id", "episode_id", "step", "state", "action", "reward", "next_
 class EpisodeSums:
     """Sums over partitions: ``lengths (H + 1,)``, episodes by number of steps; ``episodes``, people by their number."""
 
-    lengths: Ints
+    lengths: Integers
     episodes: Counter[int] = field(default_factory=Counter[int])
 
     def add(self, rows: pl.DataFrame) -> None:
@@ -193,7 +192,7 @@ def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None 
     }
 
 
-def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> Dump:
+def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Integers) -> Dump:
     """Number and sizes of a snapshot, rules that rows broke or that have a tolerance, people and episodes."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
     return {
@@ -242,7 +241,7 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> Dump:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def _step_facts(by_length: Ints, rows_by_step: Ints) -> Dump:
+def _step_facts(by_length: Integers, rows_by_step: Integers) -> Dump:
     """Facts of the lengths of episodes, ``by_length (H+1,)``, and of the rows of each step, ``(H,)``."""
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes
@@ -258,7 +257,7 @@ def _step_facts(by_length: Ints, rows_by_step: Ints) -> Dump:
     }
 
 
-def _other_share(visits: Ints, declared: bool) -> float | None:
+def _other_share(visits: Integers, declared: bool) -> float | None:
     return float(visits[-1] / max(1, visits.sum())) if declared else None
 
 

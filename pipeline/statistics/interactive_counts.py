@@ -33,21 +33,13 @@ from typing import Literal
 import numpy as np
 
 from pipeline.arrays import Array, Integers
+from pipeline.privacy import shuffle
 from pipeline.privacy.budget import epsilon_from_rho, rho_from_epsilon
 from pipeline.privacy.continual import Mechanism as Counter
 from pipeline.privacy.continual import Once, continual
 from pipeline.privacy.losses import Promise, Trust
 from pipeline.privacy.noise import NoiseSource, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Mechanism, Release, Running, ShuffledBits
-from pipeline.privacy.shuffle import (
-    NoiseBits,
-    analyzed_totals,
-    delivered_epsilon,
-    exchanged,
-    of_one_episode,
-    paper_bits,
-    tight_bits,
-)
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Layout
 from pipeline.statistics.online_counts import (
@@ -60,13 +52,17 @@ from pipeline.statistics.online_counts import (
     Tally,
     consistent_batch,
 )
-from pipeline.statistics.online_sum import OnlineSum, begin, entry_variances, tight
+from pipeline.statistics.private_sum import OnlineSum, begin, entry_variances, tight
 
 _UNIT, _RULE = "ones", "an episode replaced moves so many counters by 1, half of them up; everybody sends for all"
 
 
 def release_of_shuffled(
-    layout: Layout, changes: int, batches: Sequence[tuple[NoiseBits, int, Integers]], sampler: str, episodes: int = 1
+    layout: Layout,
+    changes: int,
+    batches: Sequence[tuple[shuffle.NoiseBits, int, Integers]],
+    sampler: str,
+    episodes: int = 1,
 ) -> Release:
     """Shuffled batches as one release; an episode is in one of them.
 
@@ -102,7 +98,7 @@ class CellNoise:
     """
 
     variance: int = 0
-    bits: NoiseBits | None = None
+    bits: shuffle.NoiseBits | None = None
     analyzed: Iterator[float] | None = None
 
     @property
@@ -125,7 +121,7 @@ class CellNoise:
         if self.analyzed is not None:
             return np.array(list(islice(self.analyzed, sums.size))).reshape(sums.shape)
         if self.bits is not None:
-            return analyzed_totals(sums, self.bits, seeded, tables)
+            return shuffle.analyzed_totals(sums, self.bits, seeded, tables)
         if not self.variance:
             return sums.astype(np.float64)
         drawn = seeded.gaussian(sums.size, self.variance, tables)
@@ -207,7 +203,7 @@ class BatchPrivatizer:
         """
         cell = self.cell(tables.users, layout)
         if tables.people is not None and cell.bits is not None:
-            sent = exchanged(tables.people, layout.counters, cell.bits, noise, tables)
+            sent = shuffle.exchanged(tables.people, layout.counters, cell.bits, noise, tables)
             cell = replace(cell, analyzed=iter(sent.sums))
         return private_batch(noisy_tables(tables, layout, cell, noise), layout, cell, self.failure)
 
@@ -223,18 +219,18 @@ class BatchPrivatizer:
         """Variance of one Gaussian draw: ``changes / (2 rho)`` rounded up."""
         return math.ceil(layout.changes / (2 * rho_from_epsilon(self.epsilon, self.delta)))
 
-    def bits(self, users: int, layout: BatchLayout) -> NoiseBits:
+    def bits(self, users: int, layout: BatchLayout) -> shuffle.NoiseBits:
         """Noise bits of each user of a batch for each counter."""
         if self.calibration == "paper":
-            return paper_bits(users, self.horizon, self.epsilon, self.delta)
-        budget = of_one_episode(self.episodes, self.epsilon, self.delta)
-        return tight_bits(users, layout.changes, *budget, honest_of(self.honest, users))
+            return shuffle.paper_bits(users, self.horizon, self.epsilon, self.delta)
+        budget = shuffle.of_one_episode(self.episodes, self.epsilon, self.delta)
+        return shuffle.tight_bits(users, layout.changes, *budget, honest_of(self.honest, users))
 
     def delivered(self, users: int, layout: BatchLayout) -> float | None:
         """Epsilon at ``delta`` of the drawn noise, of honest users alone where users add bits; None without noise."""
         if self.trust == Trust.SHUFFLE:
             bits, honest = self.bits(users, layout), honest_of(self.honest, users)
-            return delivered_epsilon(bits, layout.changes, self.delta, honest, self.episodes)
+            return shuffle.delivered_epsilon(bits, layout.changes, self.delta, honest, self.episodes)
         if self.trust == Trust.NONE:
             return None
         return epsilon_from_rho(layout.changes / (2 * self.variance(layout)), self.delta)
@@ -386,9 +382,9 @@ class ShuffledCounts(InteractiveCounts):
             raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
         super().__init__(layout)
         self.protocol, self.sent, self.guarantee = protocol, 0, self
-        self._budget = of_one_episode(layout.episodes, epsilon, delta)
+        self._budget = shuffle.of_one_episode(layout.episodes, epsilon, delta)
         self._world, self._noise, self._honest = world, noise, honest
-        self.bits: list[NoiseBits] = []
+        self.bits: list[shuffle.NoiseBits] = []
         self._ones: list[Integers] = []
 
     @property
@@ -403,7 +399,7 @@ class ShuffledCounts(InteractiveCounts):
             # more users with the same coins lose less, by more than an accountant errs where they are 2 % more
             if b.users < 1.02 * fewest.setdefault((b.each, b.chance), b.users):
                 honest = honest_of(self._honest, b.users)
-                most = max(most, delivered_epsilon(b, changes, delta, honest, episodes, most))
+                most = max(most, shuffle.delivered_epsilon(b, changes, delta, honest, episodes, most))
         return most if self.bits else None
 
     def _add(self, batch: Integers, tally: Tally) -> None:
@@ -411,7 +407,7 @@ class ShuffledCounts(InteractiveCounts):
         # the largest number of at most four binary digits within users: an accountant run for each of few sizes
         few = users >> (low := max(0, users.bit_length() - 4)) << low
         # calibrated for no more users than there are: the bits of the others only add noise
-        bits = tight_bits(few, self.changes, *self._budget, honest_of(self._honest, few))
+        bits = shuffle.tight_bits(few, self.changes, *self._budget, honest_of(self._honest, few))
         self.bits.append(replace(bits, users=users))
         cells = layout.tables[0].shape[0]
         visits, signs = batch[:cells], batch[cells:]
@@ -419,10 +415,10 @@ class ShuffledCounts(InteractiveCounts):
         # of -1 and +1 a visit only the ups are sent, as bits
         ups = (signs + n) // 2 if layout.rewards else signs
         if tally.people is None:
-            noisy = analyzed_totals(np.concatenate([visits, ups]), self.bits[-1], self._noise, self._world)
+            noisy = shuffle.analyzed_totals(np.concatenate([visits, ups]), self.bits[-1], self._noise, self._world)
         else:
             people = layout.values(tally.people)
-            received = exchanged(people, len(batch), self.bits[-1], self._noise, self._world)
+            received = shuffle.exchanged(people, len(batch), self.bits[-1], self._noise, self._world)
             noisy, self.sent = received.sums, max(self.sent, received.sent // users)
         self._ones.append(np.rint(noisy + self.bits[-1].mean).astype(np.int64))
         variance = np.full(len(noisy), self.bits[-1].standard_deviation ** 2)

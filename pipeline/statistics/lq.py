@@ -44,20 +44,10 @@ from pipeline.privacy.continual import LazyTree, Once
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import LARGEST_SCALE, NoiseSource, SimulatedWorld
 from pipeline.privacy.release import Release
+from pipeline.statistics import private_sum
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import BallMoves, Extent, exact_sums, raise_eigenvalues
 from pipeline.statistics.layout import ExactSums, Groups, Rates, Relation, Sensitivity, Table, Tables
-from pipeline.statistics.online_sum import (
-    Counted,
-    OnlineSum,
-    SimulatedLayout,
-    Variances,
-    asked,
-    begin,
-    lattice_table,
-    least_variances,
-    tight,
-)
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import LqMoments, RidgeSums
 
@@ -263,7 +253,7 @@ def lq_sum(layout: LqSums, rho: Fraction | None) -> PrivateSum:
         return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))
     if rho <= 0:
         raise ValueError(f"{layout.dataset}: rho must be positive; got {rho}")
-    variances = least_variances(layout, layout.groups(Ask(rho)), rho)
+    variances = private_sum.least_variances(layout, layout.groups(Ask(rho)), rho)
     if max(variances.values()) > LARGEST_SCALE**2:
         raise OverflowError(f"{layout.dataset}: noise leaves 64-bit integers; use fewer lattice steps")
     return PrivateSum(layout, tuple(t.mechanism(variances[t.name]) for t in layout.tables))
@@ -339,7 +329,9 @@ class LqMessage(LqSums):
     def tables(self) -> tuple[Table, ...]:
         parts = zip(("diagonal", "above", "cross"), self.sizes, strict=True)
         unit_rate = Fraction(1)
-        return tuple(lattice_table(t, n, math.ceil(self.cost({t: unit_rate})), "rows cut to balls") for t, n in parts)
+        return tuple(
+            private_sum.lattice_table(t, n, math.ceil(self.cost({t: unit_rate})), "rows cut to balls") for t, n in parts
+        )
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         """Largest summed ``rate |move|^2`` of one person, lattice steps to the 4th, all tables together.
@@ -378,7 +370,7 @@ class LqMessage(LqSums):
 
 
 @dataclass(frozen=True)
-class ResidualMessage(SimulatedLayout):
+class ResidualMessage(private_sum.SimulatedLayout):
     """One matrix of an episode, sum_h F z_h (x_{h+1} - [A, B] z_h)', cut as a whole; all here is public before it.
 
     The sum is cut to ``|.| <= radius`` (Frobenius), not each of its H rows: its length grows with the root of H, and
@@ -405,7 +397,7 @@ class ResidualMessage(SimulatedLayout):
     @property
     def tables(self) -> tuple[Table, ...]:
         rule = "each episode's matrix cut to its ball"
-        return (lattice_table("residual", self.centre.size, 4 * self.steps**2, rule),)
+        return (private_sum.lattice_table("residual", self.centre.size, 4 * self.steps**2, rule),)
 
     def integers(self, batch: LqBatch) -> Integers:
         """Sum of the matrices of a batch ``(D n,)``, lattice steps; an episode that is not finite counts as absent.
@@ -484,10 +476,10 @@ LqCounter = Literal["tree", "epochs"]
 Tails = Callable[[float, float, float], tuple[float, float]]
 
 
-class CountedLqRegularizer(Counted[LqBatch]):
+class CountedLqRegularizer(private_sum.Counted[LqBatch]):
     """A regularizer over any private sum; build one with :func:`lq_regularizer`."""
 
-    def __init__(self, message: LqMessage, sums: OnlineSum, lam: float, tails: Tails) -> None:
+    def __init__(self, message: LqMessage, sums: private_sum.OnlineSum, lam: float, tails: Tails) -> None:
         super().__init__(message.integers, sums, lam)
         self.message, self._tails = message, tails
         unit = message.steps**2
@@ -534,13 +526,15 @@ def lq_regularizer(
     if ask is not None:
         if counter == "tree":
             time = LazyTree(tuple(ends), "plain" if paper else "bottom-up")
-        variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, time.cost)
+        variances = paper_004(message, ask, ends[-1]) if paper else private_sum.tight(message, ask, time.cost)
     tails = paper_tails(message, ends[-1], _FAILURE) if paper else tail_bounds(message, len(ends), _FAILURE)
     trust = Trust.NONE if ask is None else Trust.JOINT
-    return CountedLqRegularizer(message, begin(message, variances, time, trust, world, noise, ask), lam, tails)
+    return CountedLqRegularizer(
+        message, private_sum.begin(message, variances, time, trust, world, noise, ask), lam, tails
+    )
 
 
-def paper_004(message: LqMessage, ask: Ask, episodes: int) -> Variances | None:
+def paper_004(message: LqMessage, ask: Ask, episodes: int) -> private_sum.Variances | None:
     """The printed scales: ``sigma_i^2 = 8 m Delta_i^2 ln(2/delta) / epsilon^2`` with m = ceil(log2 K).
 
     Delta_1 = H (1 + gamma)^2 and Delta_2 = H (1 + gamma), a counter each at half the budget; the Gram matrix has the
@@ -548,7 +542,7 @@ def paper_004(message: LqMessage, ask: Ask, episodes: int) -> Variances | None:
 
     Returns table -> integer variance, in lattice steps to the 4th; None for an infinite epsilon.
     """
-    epsilon, delta = asked(ask)
+    epsilon, delta = private_sum.asked(ask)
     if math.isinf(epsilon):
         return None
     H, gamma = message.horizon, message.gamma

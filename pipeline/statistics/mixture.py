@@ -49,18 +49,9 @@ from pipeline.arrays import Array, Integers
 from pipeline.privacy.continual import Mechanism, Once, continual
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
+from pipeline.statistics import private_sum
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Groups, Rates, Relation, Table
-from pipeline.statistics.online_sum import (
-    Counted,
-    OnlineSum,
-    SimulatedLayout,
-    Variances,
-    asked,
-    begin,
-    lattice_table,
-    tight,
-)
 from pipeline.statistics.regression import RidgeSums, Visits
 
 # lattice points from 0 to a declared bound
@@ -86,7 +77,7 @@ _FLOOR = 2.0
 
 
 @dataclass(frozen=True)
-class MixtureMessage(SimulatedLayout):
+class MixtureMessage(private_sum.SimulatedLayout):
     """Shape and bounds of one episode's statistics, all declared.
 
     ``stretch``: L, at least ``||phi_V|| / ||V||_inf``; 1 for rewards.
@@ -120,7 +111,7 @@ class MixtureMessage(SimulatedLayout):
         psd, unit = "both Gram matrices are psd", self.steps
         parts = [("diagonal", MOVE, psd), ("above", MOVE // 2, psd), ("target", MOVE, "both targets are at least 0")]
         return tuple(
-            lattice_table(f"{name}_{h}", size // unit, move, rule)
+            private_sum.lattice_table(f"{name}_{h}", size // unit, move, rule)
             for (name, move, rule), size in zip(parts, self.sizes, strict=True)
             for h in range(self.steps)
         )
@@ -223,7 +214,7 @@ def _on_lattice(x: Array, bound: Array, weight: Array) -> Integers:
     return np.floor(points * shrink).astype(np.int64)
 
 
-class CountedRegularizer(Counted[Visits]):
+class CountedRegularizer(private_sum.Counted[Visits]):
     """A regularizer over any counter; build one with :func:`fixed`, :func:`tree` or :func:`local`.
 
     ``shift``: ``edge``: 1.3 times the spectral edge of the noise in the sum shown is added, no theorem.  ``paper``:
@@ -236,7 +227,7 @@ class CountedRegularizer(Counted[Visits]):
     def __init__(
         self,
         message: MixtureMessage,
-        sums: OnlineSum,
+        sums: private_sum.OnlineSum,
         lam: float,
         shift: Shift = "edge",
         prior: float = 0.0,
@@ -289,7 +280,7 @@ def fixed(
     message: MixtureMessage, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource
 ) -> CountedRegularizer:
     """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
-    return CountedRegularizer(message, begin(message, None, Once(episodes), Trust.NONE, world, noise), lam)
+    return CountedRegularizer(message, private_sum.begin(message, None, Once(episodes), Trust.NONE, world, noise), lam)
 
 
 def tree(
@@ -318,8 +309,8 @@ def tree(
             "paper 000 prints scales for a tree over episodes; use calibration 'tight' with other counters"
         )
     time = continual(mechanism, batches or episodes)
-    variances = paper_000(message, ask, episodes) if paper else tight(message, ask, time.cost)
-    sums = begin(message, variances, time, Trust.JOINT, world, noise, ask)
+    variances = paper_000(message, ask, episodes) if paper else private_sum.tight(message, ask, time.cost)
+    sums = private_sum.begin(message, variances, time, Trust.JOINT, world, noise, ask)
     return CountedRegularizer(message, sums, lam, shift, prior, each=not batches)
 
 
@@ -335,36 +326,36 @@ def local(
     prior: float = 0.0,
 ) -> CountedRegularizer:
     """Local privacy: each message is noisy before it leaves its person (paper 001)."""
-    variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
-    sums = begin(message, variances, Once(episodes), Trust.LOCAL, world, noise, ask)
+    variances = paper_001(message, ask) if ask.calibration == "paper" else private_sum.tight(message, ask, 1)
+    sums = private_sum.begin(message, variances, Once(episodes), Trust.LOCAL, world, noise, ask)
     return CountedRegularizer(message, sums, lam, shift, prior)
 
 
-def paper_000(message: MixtureMessage, ask: Ask, episodes: int) -> Variances:
+def paper_000(message: MixtureMessage, ask: Ask, episodes: int) -> private_sum.Variances:
     """Scales of paper 000: (epsilon / H, delta / H) for four counters a step, ceil(log2 K) levels, H as ``value``.
 
     Returns table -> integer variance, in squared lattice points.
     """
-    H, (epsilon, delta) = message.horizon, asked(ask)  # noqa: N806
+    H, (epsilon, delta) = message.horizon, private_sum.asked(ask)  # noqa: N806
     levels = max(1, (episodes - 1).bit_length())
     sd = math.sqrt(32 * levels * math.log(4 * H / delta)) * H / epsilon
     row = message.stretch * message.value if message.of == "transitions" else 1.0
     return _printed(message, sd * row**2, sd * row * message.value)
 
 
-def paper_001(message: MixtureMessage, ask: Ask) -> Variances:
+def paper_001(message: MixtureMessage, ask: Ask) -> private_sum.Variances:
     """Scale of paper 001, section 6: 4 H^3 sqrt(2 ln(2.5 H / delta)) / epsilon, with H^2 read as ``value^2``.
 
     Raises ValueError for rewards: the paper knows them.
     """
     if message.of == "rewards":
         raise ValueError("paper 001 knows the rewards and prints no scale for them; use calibration 'tight'")
-    H, (epsilon, delta) = message.horizon, asked(ask)  # noqa: N806
+    H, (epsilon, delta) = message.horizon, private_sum.asked(ask)  # noqa: N806
     sd = 4 * H * message.value**2 * math.sqrt(2 * math.log(2.5 * H / delta)) / epsilon
     return _printed(message, sd, sd)
 
 
-def _printed(message: MixtureMessage, gram_sd: float, target_sd: float) -> Variances:
+def _printed(message: MixtureMessage, gram_sd: float, target_sd: float) -> private_sum.Variances:
     """The same standard deviation at every step, on and above the diagonal, in squared reward units: as papers print.
 
     Raises ValueError if rows are ``unit``: no paper has printed a scale for them.

@@ -24,7 +24,7 @@ from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.layout import Table
-from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
+from pipeline.statistics.private_sum import SimulatedLayout, lattice_table
 
 
 @dataclass(frozen=True)

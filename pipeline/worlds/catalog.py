@@ -107,10 +107,9 @@ from typing import Any, Literal
 import numpy as np
 
 from pipeline.arrays import Array
-from pipeline.declaration.card import CardError
 from pipeline.declaration.code import is_plugin, plugin, refuse_unlisted
 from pipeline.declaration.lineage import catalogs
-from pipeline.declaration.toml import read_toml
+from pipeline.declaration.toml import CardError, read_toml
 from pipeline.mdp.features import MixtureFeatures, dense
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies

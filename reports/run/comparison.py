@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Bools
 from pipeline.declaration.numbers import clean, number
 from pipeline.declaration.toml import table_in
 from pipeline.facts import answers
@@ -43,7 +43,7 @@ class TableSide:
     report: Report
     data: DeclaredTables
     policy: Policy
-    tied: NDArray[np.bool_]
+    tied: Bools
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ import math
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from pipeline.evaluation.confounding import REACH
 from pipeline.facts.evaluation import Evaluated, Interval, Simulation, Spread
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, PlayedConstants, Status, ValueFacts
 from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report, verdict_of
-from pipeline.facts.verdict import MISFIT, PLACEBO, Verdict, fixed_width, round_up, stricter, widened
+from pipeline.facts.verdict import MISFIT, PLACEBO, REACH, Verdict, fixed_width, round_up, stricter, widened
 from reports.figures.charts import Line, draw_curves
 from reports.page import AnswerCard, Opening, Section, Table, about, interval, listing, loss, one_number, percent, table
 from reports.run.answer import known_truth, score

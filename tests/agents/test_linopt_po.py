@@ -9,9 +9,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.agents.linopt_po import linopt_po, softmax
-from pipeline.agents.linopt_vi import linopt_vi, planned
-from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, Rows, linopt, linopt_rewards
+from pipeline.agents.linopt import (
+    LearntRewards,
+    MixtureTask,
+    Problem,
+    Regression,
+    Rows,
+    linopt,
+    linopt_po,
+    linopt_rewards,
+    linopt_vi,
+    planned,
+    softmax,
+)
 from pipeline.mdp.features import RewardFeatures
 from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.rollout import Trajectory
@@ -20,7 +30,7 @@ from pipeline.online.rollouts import EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import fixed, tree
-from pipeline.statistics.online_sum import asked_rho
+from pipeline.statistics.private_sum import asked_rho
 from pipeline.worlds.catalog import random_mixture, riverswim_homogeneous
 from tests.worlds.mixtures import tabular_mixture
 

@@ -7,9 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.agents.batch_pace import plan_lengths, plan_starts
-from pipeline.agents.linopt_vi import linopt_vi, planned
-from pipeline.agents.mixture_backup import (
+from pipeline.agents.linopt import (
     MixtureTask,
     Moment,
     Problem,
@@ -19,11 +17,13 @@ from pipeline.agents.mixture_backup import (
     ldp_theory,
     linopt,
     linopt_rewards,
+    linopt_vi,
+    planned,
     ucrl_vtr,
 )
 from pipeline.mdp.features import dense_one_hot
 from pipeline.mdp.planning import optimal_values
-from pipeline.mdp.rollout import Trajectory
+from pipeline.mdp.rollout import Trajectory, plan_lengths, plan_starts
 from pipeline.online.mixtures import transition_message
 from pipeline.online.rollouts import EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from pipeline.agents.apvi import apvi, model, optimal_upper, policy_bounds
-from pipeline.agents.batch_pace import Pace, batch_ends
 from pipeline.agents.pessimism import constants
 from pipeline.agents.ucbvi import (
     CountTask,
@@ -27,7 +26,7 @@ from pipeline.agents.ucbvi import (
 )
 from pipeline.declaration.card import task_of as declared_task
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
-from pipeline.mdp.rollout import Batch, Rollout
+from pipeline.mdp.rollout import Batch, Pace, Rollout, batch_ends
 from pipeline.online.rollouts import CountWorld, EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask

@@ -9,10 +9,18 @@ import numpy as np
 import pytest
 
 import pipeline.statistics.linear_sums as desk_module
-from pipeline.agents.linear_backup import Backup, LinearConstants, LinearResult, LinearTask, greedy_step, linear_task
-from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
-from pipeline.agents.pevi import pevi, theory_beta
-from pipeline.agents.vapvi import inverse_variance, vapvi, window_of
+from pipeline.agents.linear_backup import (
+    Backup,
+    LinearConstants,
+    LinearResult,
+    LinearTask,
+    greedy_step,
+    linear_task,
+    one_shot,
+    optimal_upper,
+    policy_bound,
+)
+from pipeline.agents.vapvi import inverse_variance, pevi, theory_beta, vapvi, window_of
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value

@@ -14,8 +14,18 @@ import numpy as np
 import pipeline.logs.one_step_sums as sums
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import AuditTarget, Silence
-from pipeline.audits.regressions import Person, draw_answers, draw_once, linear_target, lq_target
-from pipeline.audits.tables import counts_target, crossing_target, gate_target, rows_target, scores_target
+from pipeline.audits.tables import (
+    Person,
+    counts_target,
+    crossing_target,
+    draw_answers,
+    draw_once,
+    gate_target,
+    linear_target,
+    lq_target,
+    rows_target,
+    scores_target,
+)
 from pipeline.declaration.card import Card
 from pipeline.logs.parts import evaluates
 from pipeline.mdp.features import FeatureMap

@@ -27,7 +27,7 @@ from pipeline.statistics.interactive_counts import BatchPrivatizer, GaussianCoun
 from pipeline.statistics.lq import LqMessage, ResidualMessage
 from pipeline.statistics.mixture import LATTICE, MixtureMessage
 from pipeline.statistics.online_counts import BatchLayout, OnlineLayout
-from pipeline.statistics.online_sum import begin, entry_variances, tight
+from pipeline.statistics.private_sum import begin, entry_variances, tight
 from pipeline.statistics.regression import Visits
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin, drawing
 

@@ -15,7 +15,6 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import pipeline.learners.tabular as tabular
-import pipeline.statistics.lq as lq
 import pipeline.statistics.private_sum as private_sum
 from flows.cli import app
 from flows.config.home import Home
@@ -38,7 +37,7 @@ from pipeline.audits.attack import (
     trade_off,
     upper_rate,
 )
-from pipeline.audits.regressions import linear_cost, linear_target
+from pipeline.audits.tables import linear_cost, linear_target
 from pipeline.privacy.noise import FastOsNoise, OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
@@ -341,8 +340,8 @@ def test_a_counter_calibrated_for_its_audit_alone_is_flagged(tmp_path, monkeypat
     """As if no counter had more leaves than the attacked one; 2,000 episodes take eight levels more."""
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(WORLD.format(agent="private-ofu-rl", calibration="tight", world=LQ_WORLD, knobs=""))
-    right = lq.tight
-    monkeypatch.setattr(lq, "tight", lambda message, ask, cost: right(message, ask, min(cost, 4)))
+    right = private_sum.tight
+    monkeypatch.setattr(private_sum, "tight", lambda message, ask, cost: right(message, ask, min(cost, 4)))
     found = audited(tmp_path, recipe, 300)
     assert found["attacks"][0]["violates"] is False
     assert found["violates"] is found["whole_plan"]["over"] is True

@@ -37,14 +37,12 @@ from flows.jobs.run import standing
 from pipeline.declaration.card import Card, CardError, task_of
 from pipeline.declaration.code import syntax_digest
 from pipeline.declaration.domain import Domain
-from pipeline.evaluation.confounding import confounding
 from pipeline.evaluation.coverage import LINEAR_CODE, ONE_STEP_CODE, TABULAR_CODE
 from pipeline.facts.promise import declared
-from pipeline.facts.verdict import Verdict, decide
+from pipeline.facts.verdict import Verdict, confounding, decide
 from pipeline.files import private_folder
 from pipeline.learners.held_out import LearntHeldOut
-from pipeline.learners.learner import LearntFacts, RunPlan
-from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.learner import LearntFacts, RunPlan, plan_run
 from pipeline.learners.overlap import SELDOM
 from pipeline.learners.tabular_facts import broken_off
 from pipeline.learners.terms import Evaluate, Privacy, Terms
@@ -69,7 +67,7 @@ WORD = ("recorded_falsely", "rule_changed", "outcomes_lost", "returning_capped")
 # draws of a seed that the product may refuse, as too few people for the noise
 DRAWS = 60
 # what a row depends on: an edit of anything else makes no run anew
-_DECIDES = ("pipeline.evaluation.confounding", "pipeline.facts.evaluation", "pipeline.facts.verdict")
+_DECIDES = ("pipeline.facts.evaluation", "pipeline.facts.verdict")
 _DECIDES += ("pipeline.learners.overlap", "pipeline.learners.tabular_facts")
 _LEARNS = ("pipeline.agents.apvi", "pipeline.agents.vapvi")
 CODE = tuple(

@@ -21,9 +21,9 @@ from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.verdict import MISFIT, clear
 from pipeline.learners.held_out import HeldOutRun
+from pipeline.learners.learner import plan_run
 from pipeline.learners.linear_request import LinearLearnt, LinearRequest, draw_linear, learn_linear
 from pipeline.learners.observed_evaluation import FEATURES, SCORED, ObservedEvaluation
-from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.observed_rows import ObservedScoreSums, exact
 from pipeline.logs.parts import evaluates, part_key

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from flows.config.home import find_recipe
-from flows.config.study_recipes import load_study
+from flows.jobs.studies import load_study
 from pipeline.online.cells import gathered_rows, measure
 from pipeline.online.registry import AGENTS
 from pipeline.online.study import bar_of

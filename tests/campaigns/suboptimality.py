@@ -21,7 +21,7 @@ from pipeline.facts.learnt import ValueFacts
 from pipeline.facts.promise import Joint
 from pipeline.facts.verdict import Suboptimality, missing
 from pipeline.learners.held_out import HeldOutRun, LearntHeldOut
-from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.learner import plan_run
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts

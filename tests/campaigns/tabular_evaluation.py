@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.learners.held_out import HeldOutRun
+from pipeline.learners.learner import plan_run
 from pipeline.learners.linear_evaluation import LinearEvaluation
 from pipeline.learners.linear_request import draw_linear, learn_linear
-from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flows.config.study_recipes import is_world_recipe
+from flows.jobs.studies import is_world_recipe
 from pipeline.declaration.toml import read_toml
 from tests.campaigns.rows import ROOT
 

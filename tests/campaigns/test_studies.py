@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.config.study_recipes import load_study
+from flows.jobs.studies import load_study
 from pipeline.online.cells import gathered_rows, measure
 from pipeline.online.study import bar_of, needed_table
 from tests.campaigns import studies

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import find_card
-from flows.config.study_recipes import is_world_recipe, load_study, load_world_recipe
+from flows.jobs.studies import is_world_recipe, load_study, load_world_recipe
 from pipeline.declaration.toml import read_toml
 from reticent import Card, CardError, Store, load_card, load_recipe, plan
 from tests.conftest import card_dict

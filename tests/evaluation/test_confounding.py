@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.evaluation.confounding import confounding
+from pipeline.facts.verdict import confounding
 from tests.reports.verdicts import CHANGES, evaluation
 
 # the strength of a clean evaluation is .31: four times all that an episode can pay

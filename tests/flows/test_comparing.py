@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import reticent
-from flows.config.study_recipes import load_study
+from flows.jobs.studies import load_study
 from pipeline.online import cells
 from pipeline.online.study import needed
 from reports.page import number

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from flows.terminal.inspection_page import inspection_page as page
+from flows.terminal.pages import inspection_page as page
 from flows.terminal.screen import plain
 from pipeline.ledger.chain import entries_of
 from pipeline.privacy.noise import SeededNoise

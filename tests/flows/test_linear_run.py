@@ -87,7 +87,6 @@ def test_zero_noise_is_vapvi(linear, monkeypatch):
     monkeypatch.setattr(OsNoise, "gaussian", lambda self, size, variance, data: np.zeros(size, dtype=np.int64))
     # what the scales ask for: a shift, and how much evidence an action needs
     monkeypatch.setattr("pipeline.agents.linear_backup.shift_of", lambda *a: 0.0)
-    monkeypatch.setattr("pipeline.learners.linear_request.shift_of", lambda *a: 0.0)
     monkeypatch.setattr("pipeline.learners.linear_request.floor", lambda *a: 10.0)
     found = {n: run_job(str(shop / f"{n}.toml"), home) for n in ("zero", "base")}
     same = [policy_of(Path(r["folder"])).policy.probabilities for r in found.values()]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import paper_studies
-from flows.config.study_recipes import load_study
+from flows.jobs.studies import load_study
 from pipeline.online import cells as kept_cells
 from pipeline.online.cells import measure, measure_cells
 from reticent import CardError
@@ -36,7 +36,7 @@ def studied(tmp_path_factory):
     home = tmp_path_factory.mktemp("studied")
     path = tiny(home)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flows.jobs.reproduce.paper_studies", lambda name: {"003-figure-1a": path})
+        patch.setattr("flows.jobs.studies.paper_studies", lambda name: {"003-figure-1a": path})
         one, everything = (invoke("--home", home, "reproduce", name, "--json") for name in ("003-figure-1a", "all"))
     assert one.exit_code == 0, one.output
     return home, json.loads(one.stdout), json.loads(everything.stdout)

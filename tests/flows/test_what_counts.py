@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.terminal.inspection_page import warnings_of
+from flows.terminal.pages import warnings_of
 from pipeline.facts.verdict import Verdict
 from reticent import Store, run
 from tests.flows.shop import RECIPE

@@ -55,7 +55,7 @@ def clock(at: datetime) -> Any:
 
 def shipped_study(path: Path) -> Any:
     """A context in which a study is the one that ships under its name."""
-    return mock.patch("flows.jobs.reproduce.paper_studies", lambda name: {path.stem: path})
+    return mock.patch("flows.jobs.studies.paper_studies", lambda name: {path.stem: path})
 
 
 def seeded_run(recipe: str, home: Path, shelf: Path | None, seed: int, day: date | None = None) -> dict[str, Any]:

@@ -52,7 +52,6 @@ AGENTS_MAY_NOT = (
     "pipeline.statistics.lq",
     "pipeline.statistics.private_sum",
     "pipeline.statistics.interactive_counts",
-    "pipeline.statistics.online_sum",
     "pipeline.statistics.mixture",
 )
 # no pseudo-random generator: what is released rests on the operating system's randomness alone

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flows.jobs.run import standing
-from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.learner import plan_run
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from tests.campaigns.hostile_families import Twist, build
 from tests.campaigns.hostile_worlds import SHARE, Case, card_of, learnt_of

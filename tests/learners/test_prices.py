@@ -11,9 +11,8 @@ import pytest
 
 import pipeline.learners.tabular_learning as learning
 from flows.config.setting import setting
-from pipeline.learners.learner import typeable
+from pipeline.learners.learner import AGENTS, typeable
 from pipeline.learners.linear_request import LinearRequest, learn_linear
-from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.privacy.noise import SeededNoise
@@ -79,7 +78,7 @@ def test_the_first_states_cost_their_share_to_the_last_integer(tmp_path):
 
 def test_an_audit_attacks_at_most_two_steps(tmp_path, monkeypatch):
     plan, seen = linear_run(tmp_path, "linear"), list[int]()
-    monkeypatch.setattr("pipeline.audits.regressions.linear_target", lambda p: seen.append(p.domain.horizon))
+    monkeypatch.setattr("pipeline.audits.tables.linear_target", lambda p: seen.append(p.domain.horizon))
     assert plan.plan.domain.horizon == 3
     plan.targets(SeededNoise(0))
     assert seen == [2]

@@ -10,8 +10,7 @@ import pytest
 
 from flows.config.setting import setting
 from pipeline.agents.apvi import apvi
-from pipeline.learners.learner import Agent
-from pipeline.learners.offline_agents import AGENTS
+from pipeline.learners.learner import AGENTS, Agent
 from pipeline.learners.tabular import Tabular
 from pipeline.learners.tabular_facts import measured, proved
 from pipeline.learners.tabular_learning import learn

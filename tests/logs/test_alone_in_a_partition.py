@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.linear_quadratic import Vector
+from pipeline.declaration.domain import Vector
 from pipeline.logs import decode as wide
 from pipeline.logs.decode import decode, vector_cells
 from reticent import Card

@@ -17,7 +17,7 @@ import pytest
 
 from pipeline.logs import sources
 from pipeline.logs.decode import NUMBERS
-from pipeline.logs.readers import arrow
+from pipeline.logs.readers import batch
 from pipeline.logs.readers.batch import cell_type, readable_times
 from reticent import LogError
 
@@ -58,7 +58,7 @@ def slowly(table: Any) -> pl.DataFrame:
 def test_arrow_is_read_as_polars_general_door_reads_it(
     file: bool, small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "_SMALL", small)
+    monkeypatch.setattr(batch, "_SMALL", small)
     table, sink = pa.table(ARROW), io.BytesIO()
     with (pa.ipc.new_file if file else pa.ipc.new_stream)(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=4)
@@ -67,11 +67,11 @@ def test_arrow_is_read_as_polars_general_door_reads_it(
     (tmp_path / "x.arrow").write_bytes(sink.getvalue())
     wanted = slowly(pa.concat_tables([table, table.slice(1, 3)]))
     for columns in (list(ARROW), list(reversed(ARROW)), ["vector", "bool"], ["dictionary"]):
-        batches = list(arrow.read_ipc(tmp_path / "x.arrow", columns))
+        batches = list(batch.read_ipc(tmp_path / "x.arrow", columns))
         found = pl.concat([batch.frame for batch in batches])
         assert found.schema == wanted.select(columns).schema
         assert found.equals(wanted.select(columns)) and not any(len(batch.malformed) for batch in batches)
-    assert arrow.ipc_types(tmp_path / "x.arrow") == dict(wanted.schema)
+    assert batch.ipc_types(tmp_path / "x.arrow") == dict(wanted.schema)
 
 
 def one_by_one(cell: pl.Series, wanted: pl.DataType) -> pl.Series:
@@ -113,4 +113,4 @@ def test_a_column_that_is_gone_when_the_rows_are_read_is_damage(tmp_path: Path) 
     path = tmp_path / "x.arrow"
     pl.DataFrame({"a": [1], "b": [2]}).write_ipc(path)
     with pytest.raises(LogError, match="not a whole Arrow file"):
-        list(arrow.read_ipc(path, ["a", "c"]))
+        list(batch.read_ipc(path, ["a", "c"]))

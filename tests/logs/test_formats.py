@@ -14,8 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers import batch as framing
+from pipeline.logs.readers import lines
 from pipeline.logs.readers.batch import RECORD_BYTES
 from reticent import LogError
 
@@ -262,7 +262,7 @@ def test_dictionary_columns_and_several_batches_are_plain_columns(tmp_path: Path
 def test_large_record_batches_come_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framing, "BATCH_ROWS", 2)
     write(tmp_path, "d.arrow")
-    batches = list(arrow.read_ipc(tmp_path / "d.arrow", ["r", "user"]))
+    batches = list(framing.read_ipc(tmp_path / "d.arrow", ["r", "user"]))
     assert [b.lines.tolist() for b in batches] == [[1, 2], [3, 4], [5]]
     assert [b.frame.columns for b in batches] == [["r", "user"]] * 3
 
@@ -271,16 +271,16 @@ def test_large_record_batches_come_in_slices(tmp_path: Path, monkeypatch: pytest
 def test_every_cut_of_an_arrow_file_or_stream_is_noticed(
     small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrow, "_SMALL", small)
+    monkeypatch.setattr(framing, "_SMALL", small)
     path = tmp_path / "cut.arrow"
     for file in (True, False):
         whole = stream_bytes(FRAME.to_arrow(), file=file)
         for cut in range(0, len(whole), 8):
             path.write_bytes(whole[:cut])
             with pytest.raises(LogError, match=r"cut.arrow: not a whole Arrow file"):
-                list(arrow.read_ipc(path, HEAD))
+                list(framing.read_ipc(path, HEAD))
         path.write_bytes(whole)
-        assert sum(len(b.frame) for b in arrow.read_ipc(path, HEAD)) == len(FRAME)
+        assert sum(len(b.frame) for b in framing.read_ipc(path, HEAD)) == len(FRAME)
 
 
 def test_a_key_that_differs_by_one_letter_is_another(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_damaged_offsets_are_found_before_they_are_followed(tmp_path: Path) -> N
     for at in range(400, len(whole) - 16, 24):
         (tmp_path / "bent.arrows").write_bytes(whole[:at] + b"\xfe" * 8 + whole[at + 8 :])
         try:
-            list(arrow.read_ipc(tmp_path / "bent.arrows", HEAD))
+            list(framing.read_ipc(tmp_path / "bent.arrows", HEAD))
         except LogError:
             hits += 1
     assert hits > 0

@@ -8,8 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.logs.readers.arrow import row_count
-from pipeline.logs.readers.batch import field
+from pipeline.logs.readers.batch import field, row_count
 from pipeline.logs.readers.batch import take_fields as inside
 from reticent import LogError, Store
 
@@ -31,7 +30,7 @@ def test_one_log_gives_the_same_transitions_in_every_layout_and_in_small_batches
     if head in TABULAR:
         assert transitions(whole) == expected(untold=head in UNTOLD)
         assert (whole.users, whole.episodes, whole.quarantined) == (4, 4, {})
-    for module in ("batch", "in_order", "hdf5"):
+    for module in ("batch", "episodes", "hdf5"):
         monkeypatch.setattr(f"pipeline.logs.readers.{module}.BATCH_ROWS", 3)
     monkeypatch.setattr("pipeline.logs.readers.lines.BLOCK_BYTES", 70)
     again = ingest(card_of(cards()[head], tmp_path), tmp_path / "again")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs.readers import batch as framing
-from pipeline.logs.readers import rlds_lerobot
+from pipeline.logs.readers import episodes
 from pipeline.logs.readers.batch import RECORD_BYTES
 
 from .conftest import canonical, ingest
@@ -309,5 +309,5 @@ def test_an_episode_in_one_row_may_be_longer_than_other_records(
     pl.read_parquet(path).with_columns(pl.col("steps").list.eval(image)).write_parquet(path)
     card = card_of(cards()["RLDS"], tmp_path)
     assert ingest(card, tmp_path / "home").quarantined == {}
-    monkeypatch.setattr(rlds_lerobot, "EPISODE_BYTES", 5 * RECORD_BYTES // 3)
+    monkeypatch.setattr(episodes, "EPISODE_BYTES", 5 * RECORD_BYTES // 3)
     assert set(ingest(card, tmp_path / "again").quarantined) == {"malformed_line"}

@@ -14,7 +14,7 @@ from pipeline.agents.apvi import model
 from pipeline.agents.doubly_robust import aim, question
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import task_of
-from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.learner import plan_run
 from pipeline.learners.tabular_evaluation import STAGE
 from pipeline.learners.terms import Evaluate, Terms
 from pipeline.logs import doubly_robust_rows

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from pipeline.agents import sdp_pe
-from pipeline.agents.batch_pace import plan_starts
-from pipeline.agents.linopt_po import step_size
-from pipeline.agents.linopt_vi import linopt_vi
-from pipeline.agents.mixture_backup import Moment, Predictor, Problem, linopt
+from pipeline.agents.linopt import Moment, Predictor, Problem, linopt, linopt_vi, step_size
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, radius
-from pipeline.mdp.rollout import Rollout
+from pipeline.mdp.rollout import Rollout, plan_starts
 from pipeline.online import mixtures, plants, registry, shuffle, tabular
 from pipeline.online.mixtures import settings_of
 from pipeline.online.plants import lq_world

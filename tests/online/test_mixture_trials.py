@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import pipeline.agents.linopt_vi as vi
+import pipeline.agents.linopt as vi
 from pipeline.online.registry import run
 from pipeline.online.trial import Trial
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from flows.jobs.audit import audit_job
-from flows.jobs.reproduce import study_job
+from flows.jobs.studies import study_job
 from reports.run.run_page import render_html
 from tests.flows.shop import lay_out
 from tests.flows.test_comparing import RECIPE

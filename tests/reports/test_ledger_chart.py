@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.ledger_chart import Spent, chart, spending
+from flows.jobs.book import Spent, chart, spending
 
 CHARGES = [
     ("2026-01-01T00:00:00+00:00", 0.5),

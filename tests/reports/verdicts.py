@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from pipeline.evaluation.confounding import confounding
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import Verdict, decide, not_evaluated
+from pipeline.facts.verdict import Verdict, confounding, decide, not_evaluated
 from tests.reports.sample import in_words, sample_facts
 
 _EVALUATION: dict[str, Any] = {
@@ -99,7 +98,7 @@ def decided(
     found, data, rho, more
         See :func:`~pipeline.facts.verdict.decide`.
     pays_at_the_end, recorded, course
-        See :func:`~pipeline.evaluation.confounding.confounding`.
+        See :func:`~pipeline.facts.verdict.confounding`.
     """
     hidden = confounding(
         found,

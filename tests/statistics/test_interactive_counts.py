@@ -25,7 +25,7 @@ from pipeline.statistics.interactive_counts import (
     local,
 )
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, consistent, never_under
-from pipeline.statistics.online_sum import OnlineSum, asked_rho, begin, cost_of, tight
+from pipeline.statistics.private_sum import OnlineSum, asked_rho, begin, cost_of, tight
 from tests.privacy.handles import REAL
 
 H, S, A, WORLD = 2, 2, 2, SimulatedWorld("tests")

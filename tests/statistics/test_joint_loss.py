@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.agents.linear_backup import LinearConstants, linear_task
-from pipeline.agents.pevi import pevi
-from pipeline.agents.vapvi import vapvi
+from pipeline.agents.vapvi import pevi, vapvi
 from pipeline.online.linear import linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask

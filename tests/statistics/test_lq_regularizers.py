@@ -15,7 +15,7 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.shuffle import gaussian_delta
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq import LqMessage, _printed_levels, lq_regularizer, paper_004, paper_tails
-from pipeline.statistics.online_sum import asked_rho, cost_of, tight
+from pipeline.statistics.private_sum import asked_rho, cost_of, tight
 
 WORLD, K = SimulatedWorld("tests"), 10_000
 MESSAGE = LqMessage(2, 1, 10)

@@ -13,7 +13,7 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq import LqMessage, LqSums, lq_sum, paper_004
-from pipeline.statistics.online_sum import asked_rho, cost_of, tight
+from pipeline.statistics.private_sum import asked_rho, cost_of, tight
 from tests.statistics.lq_people import (
     CORNERS,
     any_length,

@@ -15,7 +15,7 @@ from pipeline.privacy.continual import CounterFullError, SquareRoot, levels
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import LATTICE, MOVE, PARTS, MixtureMessage, fixed, local, paper_000, paper_001, tree
-from pipeline.statistics.online_sum import asked_rho, cost_of, tight
+from pipeline.statistics.private_sum import asked_rho, cost_of, tight
 from pipeline.statistics.regression import Visits
 from tests.privacy.handles import REAL
 

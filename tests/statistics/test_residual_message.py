@@ -13,7 +13,7 @@ import pytest
 from pipeline.mdp.rollout import LqBatch
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq import ResidualMessage
-from pipeline.statistics.online_sum import cost_of, tight
+from pipeline.statistics.private_sum import cost_of, tight
 
 TINY = ResidualMessage(np.array([[0.5, -0.25]]), np.array([[2.0, 0.3], [0.0, 1.0]]), 0.75, 2, 64)
 WIDE = ResidualMessage(np.zeros((3, 5)), np.eye(5), 0.2, 6)

@@ -31,12 +31,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.arrays import Bools, Integers
-from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import CardError, LogError
 from pipeline.logs.decode import NUMBERS
 from pipeline.logs.readers import batch as framing
-from pipeline.logs.readers.arrow import open_ipc, open_parquet
-from pipeline.logs.readers.batch import BATCH_ROWS, NUMBERED, Batch, Request
+from pipeline.logs.readers.batch import BATCH_ROWS, NUMBERED, Batch, Request, open_ipc, open_parquet
 
 # deepest nesting of groups: a group that holds itself has no end
 _DEEPEST = 8

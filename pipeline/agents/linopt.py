@@ -1,8 +1,47 @@
-"""Common part of LinOpt-VI and LinOpt-PO: the task, the optimistic backup, and the regression rows of episodes.
+"""LinOpt: optimistic planning in a linear mixture MDP, private or not (papers 000 and 001).
 
-Radii of optimistic bonuses in linear mixture MDPs: each function is one displayed formula, times a tuned ``c``.
+One planner, two policies: :func:`linopt_vi` plays the greedy action (paper 000, Algorithm 1; paper 001, Algorithm 1),
+:func:`linopt_po` takes a step of mirror descent along Q, and V is the value of that policy (paper 000, Algorithm 2).
+Their regularizer and their radii say which algorithm it is; a radius is one displayed formula, times a tuned ``c``:
 
-Values are in reward units: the papers' H - h + 1 is ``tops``, the largest value from step h on.
+=====================  =================  =========================  ===========
+algorithm              regularizer        radii                      trust
+=====================  =================  =========================  ===========
+UCRL-VTR, LinOpt       ``fixed``          ``ucrl_vtr``, ``linopt``   none
+Private-LinOpt         ``tree``           ``linopt``                 joint
+LDP-UCRL-VTR           ``local``          ``ldp``                    local
+=====================  =================  =========================  ===========
+
+| code | paper | shape | meaning |
+|---|---|---|---|
+| ``V`` | V_h | (H+1, S) | optimistic values, reward units |
+| ``phi`` | φ_{V_{h+1}} | (blocks, SA/blocks, d) | regression features of every (s, a) |
+| ``ridge.V``, ``ridge.U`` | Λ_p, u_p | (H-1, blocks, d, d), (H-1, blocks, d) | regularized statistics |
+| ``theta`` | θ̂_p | (blocks, d) | weights of one step |
+| ``policy`` | π^k | (H, S, A) | of PO: probabilities, uniform at first |
+| ``Q`` | Q_h^k | (H, S, A) | optimistic values; of PO, those of π^k |
+| ``eta`` | η | | step of PO, per reward unit |
+
+Values are in reward units: the papers' H - h + 1 is ``tops``, the largest value from step h on.  0-based: the paper's
+H-h+1 steps to go are ``H - h``.
+
+Departures from the printed page
+    * rewards are known (as in paper 001) unless the task says they are learnt, from paper 000's two further counters;
+    * an episode's features are those of the V it was played with, frozen: a counter can hold nothing else (the paper
+      prints sums over past episodes of features indexed by the current k);
+    * nothing is regressed at the last step, where V_{H+1} = 0;
+    * the policy changes at the episodes of a schedule fixed in advance, which costs no privacy; Q is fixed in between,
+      so a batch of n episodes takes one step of PO of length n eta.  With growth 1.0 that is the printed algorithm;
+    * ties of VI's clipped Q, up to rounding, go to the unclipped one, then to chance; ties alone can fake a learning
+      curve;
+    * d_1 of one-hot features is S^2 A, the unknowns that are regressed; paper 001 counts S A in UCRL-VTR's radius;
+    * lambda = 1 where values are at most H stays beside a private regularizer's shift.
+Further departures with ``constants = "practical"``
+    * rows are divided by a public bound on their length (``unit``), Gram matrices are block diagonal;
+    * all episodes of one policy are one leaf of the counter, averaged from below;
+    * eigenvalues below twice the noise's edge are raised to it (``floor``) instead of a shift of all of them, and the
+      shift of Lambda predicts the mean response of its features (``prior``) instead of 0;
+    * the bonus is tuned: c = 0 under noise, and both terms of UCRL-VTR's scaled; lambda, schedule, budget shares.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,9 +53,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.arrays import Array
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.features import MixtureFeatures, RewardFeatures
-from pipeline.mdp.rollout import Trajectory
+from pipeline.mdp.rollout import Agent, Rollout, Trajectory, plan_lengths
 from pipeline.statistics.regression import Regularizer, RidgeSums, Visits
 
 # alpha, failure probability of a confidence set
@@ -301,3 +340,78 @@ class Rows:
         phi = learnt.features.phi()[block, row]
         response, once = np.atleast_2d(trajectory.rewards).ravel(), np.ones(len(cell), dtype=np.int64)
         return Visits(step, block, phi, response, once, len(states))
+
+
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class GreedyPlan:
+    """``policy (H, S)``, ``V (H+1, S)``, and where clipping left several best actions ``tied (H, S)``."""
+
+    policy: Integers
+    V: Array
+    tied: Bools
+
+
+def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agent:
+    """Play the task's episodes and return the policy planned after the last."""
+    for episodes in plan_lengths(problem.task.episodes, growth):
+        plan = planned(problem, rng)
+        trajectory = yield Rollout(plan.policy, episodes)
+        problem.observe(Rows(problem.task, plan.V), trajectory)
+    return planned(problem, rng).policy
+
+
+def planned(problem: Problem, rng: np.random.Generator) -> GreedyPlan:
+    """Greedy in the optimistic values of the statistics released so far."""
+    values = optimistic(problem, lambda _, Q: Q.max(-1))
+    policy, tied = _greedy(values.Q, values.free, rng)
+    return GreedyPlan(policy, values.V, tied)
+
+
+def _greedy(Q: Array, free: Array, rng: np.random.Generator) -> tuple[Integers, Bools]:
+    best = _largest(Q)
+    last = best & _largest(np.where(best, free, -np.inf))
+    return np.where(last, rng.random(Q.shape), -1.0).argmax(-1), best.sum(-1) > 1
+
+
+def _largest(x: Array) -> Bools:
+    """Mask of the largest entries of each row, whatever the order of its sums."""
+    most = x.max(-1, keepdims=True)
+    return x >= most - _ROUNDING * np.maximum(np.abs(most), 1.0)
+
+
+# in the paper's steps; on RiverSwim, S = 3, private runs lose most on either side of it
+TUNED_STEP = 10.0
+
+
+def step_size(task: MixtureTask) -> float:
+    """The printed eta = sqrt(2 ln A / K) / V_max.
+
+    ``task``: gives A, K and the largest value V_max.
+    """
+    return math.sqrt(2 * math.log(task.shape[2]) / task.episodes) / float(task.tops[0])
+
+
+def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:
+    """Play the task's episodes and return the last stochastic policy ``(H, S, A)``."""
+    H, S, A = problem.task.shape
+    ascent, policy = np.zeros((H, S, A)), np.full((H, S, A), 1 / A)
+    for episodes in plan_lengths(problem.task.episodes, growth):
+        values = _values(problem, policy)
+        trajectory = yield Rollout(policy, episodes)
+        problem.observe(Rows(problem.task, values.V), trajectory)
+        ascent += episodes * eta * values.Q
+        policy = softmax(ascent)
+    return policy
+
+
+def _values(problem: Problem, policy: Array) -> Optimistic:
+    return optimistic(problem, lambda h, Q: (Q * policy[h]).sum(-1))
+
+
+def softmax(x: Array) -> Array:
+    """Probabilities proportional to exp x, over the last axis."""
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
