@@ -3,6 +3,8 @@
 A claim is a sentence with a metric, a selector of rows, and a comparison: no verdict is given by hand.
 """
 
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math

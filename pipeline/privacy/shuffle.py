@@ -241,7 +241,7 @@ class LossLaw:
     @cached_property
     def loss(self) -> Array:
         """Increasing ``(L,)``."""
-        return self.step * (self.first + np.arange(len(self.mass)))
+        return self.step * (self.first + np.arange(len(self.mass), dtype=np.float64))
 
 
 def shuffle_delta(trials: int, q: float, up: int, down: int, epsilon: float, by: int = 1) -> float:
