@@ -67,7 +67,7 @@ MANY = [f"offer {i}" for i in range(100)]
 
 def planned(folder, agent, *declared, more=HELD):
     """Plan of a recipe for 20,000 people and a card with ``declared`` instead of what stands there."""
-    text = CARD.format(name="shop", kind="synthetic", ledger="home", cap=40.0).replace("users_public = 400", "users_public = 20000")
+    text = SHOP.replace("users_public = 400", "users_public = 20000")
     for old, new in declared:
         text = text.replace(old, new)
     (folder / "card.toml").write_text(text + FEATURES * (agent == "dp-vapvi"))
