@@ -211,7 +211,7 @@ class PlayedSimulation:
         spread = None if own is None or own.lower is None or own.upper is None else (own.lower, own.upper)
         least, most = (low, high) if spread is None else (sim.optimum - spread[1], sim.optimum - spread[0])
         over_seeds = f"{LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
-        if own is not None and own.least == own.most:
+        if own is not None and own.least == own.most and sim.agents[0].variant != "control":
             over_seeds = f"{LEVEL:.0%} interval of the mean, of {sim.runs} runs that agree: others may do anything"
         if spread is None:
             over_seeds = "one run: nothing is known of the spread over seeds"

@@ -191,21 +191,19 @@ class HeldOutRun:
     """See :class:`~pipeline.learners.learner.RunPlan`.
 
     ``own_code``: digest of a plug-in's planner; empty where a built-in one makes the policy.
-    ``region``: inequalities of the region in which the coverage of the estimator was measured; ``outside``: sentence on
-    what keeps this run out of it.
+    ``setting``: what a region is of in which coverage was measured: card, declared held-out people as a share of all,
+    and budget; ``outside``: sentence on what keeps this run out of it.
     ``arrived``: restriction of the held-out people; None: none.
-    ``setting``: what that region is of: card, declared held-out people as a share of all, and budget.
     """
 
     plan: RunPlan
     evaluation: Evaluation
     share: Fraction
-    own_code: str = ""
-    teaching: Fraction = Fraction(1)
+    own_code: str
+    teaching: Fraction
+    setting: tuple[Card, float, Fraction | None]
     arrived: Arrived | None = None
-    region: tuple[Diagnostic, ...] = ()
     outside: str | None = None
-    setting: tuple[Card, float, Fraction | None] | None = None
 
     @property
     def since(self) -> int | None:
@@ -316,13 +314,17 @@ class HeldOutRun:
             raise ValueError("the people who evaluate were asked about another policy than this version learns of it")
         share = float(self.share if self.arrived is None else self.arrived.share)
         published, evaluated = self.evaluation.measure(learnt, answers, share, release.look or 1)
-        diagnostics = (*evaluated.diagnostics, *clip_diagnostics(evaluated, answers), *self.region)
+        card, judging, rho = self.setting
+        # of the people who came, where clearly fewer did than are declared
+        came = max(0.0, 1 - (evaluated.left_out(card.unit.users_public) or 0.0))
+        region = inequalities(self.evaluation.estimator, card, judging * came, rho)
+        diagnostics = (*evaluated.diagnostics, *clip_diagnostics(evaluated, answers), *region)
         evaluated = replace(evaluated, diagnostics=diagnostics, outside=self.outside)
         if evaluated.changes:
             from pipeline.learners.overlap import beyond, is_unweighted
 
             evaluated = replace(evaluated, unweighted=is_unweighted(self.evaluation) or None)
-            if (few := self._too_few(evaluated)) is not None:
+            if (few := self._too_few(evaluated, came)) is not None:
                 evaluated = replace(evaluated, calibrated=False, outside=few)
             if (far := beyond(self.evaluation, learnt, answers)) is not None:
                 # said first: no number of people brings such a policy inside
@@ -330,19 +332,16 @@ class HeldOutRun:
         joint = priced(release.joint_rho, release.joint or {})
         return LearntHeldOut(published, evaluated, Joint.model_validate(joint))
 
-    def _too_few(self, evaluated: Evaluated) -> str | None:
+    def _too_few(self, evaluated: Evaluated, came: float) -> str | None:
         """Sentence on judges who are fewer than declared, and too few for what was measured; or None.
 
         What is asked of them follows from the declared number: half of them cannot tell how states weigh.
         """
         from pipeline.learners.overlap import is_unweighted
 
-        if self.setting is None or not evaluated.calibrated:
+        if came == 1 or not evaluated.calibrated:
             return None
         card, judging, rho = self.setting
-        if (missing := evaluated.left_out(card.unit.users_public)) is None:
-            return None
-        came = max(0.0, 1 - missing)
         measured = outside(self.evaluation.estimator, card, judging * came, rho) is None
         if measured and is_unweighted(self.evaluation, came) == is_unweighted(self.evaluation):
             return None
@@ -459,8 +458,7 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
     judging, rho = float(terms.judging(card)), terms.ask().zcdp()
     setting = evaluation.estimator, require_tabular(card), judging, rho
     beyond = outside(*setting, terms.taken) if arrived is None else None
-    region = inequalities(*setting)
-    return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, arrived, region, beyond, setting[1:])
+    return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, setting[1:], arrived, beyond)
 
 
 def _arrived(card: AnyCard, terms: Terms, where: str) -> Arrived | None:

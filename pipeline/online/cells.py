@@ -268,7 +268,9 @@ def pooled(rows: Rows) -> list[StudyRow]:
 
 def _pool(rows: Rows) -> StudyRow:
     runs = sum(r["runs"] for r in rows)
-    total, degrees = together([(standard_error(r), freedom(r)) for r in rows])
+    total, degrees = together([(standard_error(r), max(1, freedom(r))) for r in rows])
+    # nothing tells the spread of a world that was played once
+    degrees = degrees if all(map(freedom, rows)) else 0
     mean, std = sum(r["mean"] for r in rows) / len(rows), total / len(rows) * runs**0.5
     facts = {**rows[0]["facts"], "freedom": degrees}
     pool = {"world": f"{len(rows)} worlds", "mean": mean, "std": std, "runs": runs, "facts": facts}
@@ -319,8 +321,8 @@ def standard_error(row: TrialRow) -> float:
 
 
 def freedom(row: StudyRow) -> float:
-    """Degrees of freedom of the standard error."""
-    return row["facts"].get("freedom", max(1, row["runs"] - 1))
+    """Degrees of freedom of the standard error; 0 where runs are too few to know it."""
+    return row["facts"].get("freedom", row["runs"] - 1)
 
 
 def together(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:

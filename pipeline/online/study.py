@@ -361,8 +361,8 @@ class Claim(Strict):
     def _read(self, row: StudyRow) -> tuple[float, float, float]:
         if self.metric in ("mean", "needed"):
             # the spread of one run is unknown, but for what learns nothing
-            alone = row["runs"] == 1 and row["variant"] != "control"
-            return row["mean"], math.inf if alone else standard_error(row), freedom(row)
+            alone = freedom(row) == 0 and row["variant"] != "control"
+            return row["mean"], math.inf if alone else standard_error(row), max(1, freedom(row))
         return {"spent": spent, "growth": growth, "end": end_loss}[self.metric](row), 0.0, math.inf
 
     def judges(self, rows: Rows, extra: Selector) -> bool:

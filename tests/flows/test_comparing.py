@@ -307,6 +307,16 @@ def test_of_one_run_nothing_is_said_to_be_larger_or_not(tmp_path: Path, epsilons
     assert not judged["holds"] and "of one run, which has no standard error" in judged["regime"]
 
 
+def test_of_one_run_a_world_nothing_is_said_to_be_larger(tmp_path: Path) -> None:
+    two = 'worlds = [{ name = "linear_003", instance = 0 }, { name = "linear_003", instance = 1 }]\nepisodes = [20]'
+    agents = f'[[cells]]\n{two}\nruns = 1\nagents = [{{ name = "vapvi", variant = "a" }}, "uniform"]\n'
+    head = '[study]\nname = "tiny"\nmetric = "suboptimality"\npool_worlds = true\n'
+    claim = 'words = "a claim"\nof = { agent = "vapvi" }\nthan = { agent = "uniform" }\ncomparison = "below"\n'
+    text = f'{head}{agents}[[claims]]\n{claim}[figure]\nx = "episodes"\npanel = "world"\n'
+    [judged] = compared(tmp_path, text)["claims"]
+    assert not judged["holds"] and "of one run, which has no standard error" in judged["regime"]
+
+
 def test_two_runs_that_differ_by_chance_are_not_said_to_differ(tmp_path: Path) -> None:
     """300 episodes do not teach more than 301; of 120 pairs of two seeds each, 5 say so by three standard errors."""
     of, than = (f'{{ agent = "dp-ucbvi-jdp", episodes = {n} }}' for n in (300, 301))

@@ -21,6 +21,7 @@ from tests.flows.test_held_out_run import (
     assert_practice,
     assert_verified_and_free_again,
     call,
+    ingested,
     replays,
     shop,
     told,
@@ -135,16 +136,21 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_charged(shop, mon
         )
 
 
-def test_parts_of_real_people_that_cost_more_than_was_asked_are_refused(tmp_path):
+def test_parts_of_real_people_that_cost_more_than_was_asked_are_refused(tmp_path, monkeypatch):
     """One feature is so much longer than all others that to be added costs nearly what being replaced does."""
     longer = "[features]\nkind = 'product'\nstates = [[1, 0], [0, 5]]\nactions = [[1], [1], [3]]\nbalanced = {}\n"
+    text = CARD.format(name="shop", kind="real", ledger="ledger.db", cap=40.0)
+    ingested(tmp_path, text + longer.format("false"), "register")
     card, recipe = tmp_path / "card.toml", write(tmp_path, agent="dp-vapvi", privacy=RHO)
-    text = CARD.format(name="shop", kind="real", ledger="ledger.db", cap=40.0).replace(
-        "users_public = 400", "users_public = 3000"
-    )
-    card.write_text(text + longer.format("false"))
-    call(tmp_path, "register", card)
-    refused = reticent("--home", "home", "plan", "--no-quality", recipe, cwd=tmp_path)
-    assert refused.returncode == 2 and "more than the 4 asked" in refused.stderr
-    card.write_text(text + longer.format("true"))
+    for verb in ("plan", "run"):
+        refused = reticent("--home", "home", verb, recipe, cwd=tmp_path)
+        assert refused.returncode == 2 and "more than the 4 asked" in refused.stderr
+    with monkeypatch.context() as older:
+        older.setattr("flows.config.setting._refuse_more", lambda *_: None)
+        spent = call(tmp_path, "run", recipe)["ledger"]["spent_rho"]
+    # what a version without this rule committed is replayed
+    assert call(tmp_path, "plan", "--no-quality", recipe)["replays"]
+    again = call(tmp_path, "run", recipe)
+    assert again["replayed"] and again["ledger"]["spent_rho"] == spent > 4
+    card.write_text(card.read_text().replace("balanced = false", "balanced = true"))
     assert call(tmp_path, "plan", "--no-quality", recipe)["rho"] <= 4

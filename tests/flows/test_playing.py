@@ -91,8 +91,8 @@ seed = {seed}
 """
 
 
-def learnt(path, **of):
-    text = LEARNS.format(**({"beside": "always-right", "epsilon": 1.0, "options": "", "seed": 0} | of))
+def learnt(path, text=LEARNS, **of):
+    text = text.format(**({"beside": "always-right", "epsilon": 1.0, "options": "", "seed": 0} | of))
     (path / "learns.toml").write_text(text)
     report = Path(simulate(path / "learns.toml", store=Store(path / "home"))["report"])
     return json.loads(report.with_name("report.json").read_text()), report.with_suffix(".md").read_text()
@@ -108,6 +108,13 @@ def test_two_runs_that_agree_do_not_say_that_all_do(tmp_path):
     # as many seeds may do otherwise as two of them miss with a chance of one in forty
     assert loss["upper"] == pytest.approx((1 - 0.025**0.5) * told["simulation"]["optimum"])
     assert told["value"]["lower"] == pytest.approx(told["simulation"]["optimum"] - loss["upper"])
+
+
+def test_of_runs_that_agree_by_nature_it_is_not_said_that_others_may_do_anything(tmp_path):
+    text = LEARNS.replace("[privacy]\nepsilon = {epsilon}\ndelta = 1e-6\n", "").replace("[agent]\n{options}\n", "")
+    world = 'name = "riverswim_homogeneous"\nstates = 3'
+    told, _ = learnt(tmp_path, text, agent="uniform", world=world, episodes=100, runs=3)
+    assert told["value"]["gap"] < 1e-9 and not any("anything" in a for a in told["value"]["assumes"])
 
 
 def test_a_controller_that_does_worse_than_nothing_lies_within_its_interval(tmp_path):

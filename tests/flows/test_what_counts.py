@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,9 @@ def test_an_interval_is_measured_for_the_people_who_came_and_not_for_those_decla
     page, verdict = page_of(tmp_path, log.filter(pl.col("who") < came), changes, "dp-one-step")
     assert verdict.answer == "withheld" and verdict.improvement.status == "modelled"
     assert "declared people judged, and for so few no interval like this was measured" in page
+    # the row of the region is of them as well
+    [judged] = re.findall(r"people who judge × √ρ, ρ at most 1 \| ([\d,]+)", page)
+    assert int(judged.replace(",", "")) < 0.6 * declared / 2
 
 
 def test_logged_chances_that_follow_the_outcome_are_a_condition(tmp_path: Path) -> None:
