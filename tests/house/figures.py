@@ -94,9 +94,9 @@ def _used(node: ast.AST) -> set[str]:
     return found | {"." for text in inside if "." in text and " " not in text}
 
 
-def inner_tests(root: Path) -> str:
-    """Test functions that use a name inside of the product, themselves or by their file's helpers, of all of them."""
-    inner = whole = 0
+def inner_tests(root: Path) -> tuple[str, str]:
+    """Test functions that use a name inside of the product, themselves or by their file's helpers, and those that patch one."""
+    inner = patch = whole = 0
     for path in (root / "tests").rglob("test_*.py"):
         found = {"."}
         for node in nodes_of(path):
@@ -110,7 +110,17 @@ def inner_tests(root: Path) -> str:
             found |= more
         tests = {name for name in named if name.startswith("test_")}
         inner, whole = inner + len(tests & found), whole + len(tests)
-    return f"{inner} of {whole} ({inner / whole:.0%})"
+        patch += sum(
+            n.name in tests and _patches(n, found) for n in tree_of(path).body if isinstance(n, ast.FunctionDef)
+        )
+    return f"{inner} of {whole} ({inner / whole:.0%})", f"{patch} of {whole} ({patch / whole:.0%})"
+
+
+def _patches(node: ast.AST, found: set[str]) -> bool:
+    calls = (
+        n for n in ast.walk(node) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith((".setattr", "patch"))
+    )
+    return any(c.args and _used(c.args[0]) & found for c in calls)
 
 
 def figures(root: Path = ROOT) -> dict[str, str]:
@@ -118,13 +128,15 @@ def figures(root: Path = ROOT) -> dict[str, str]:
     texts = {path: path.read_text(encoding="utf-8") for _, path in files(root)}
     tests = [path.read_text(encoding="utf-8") for path in (root / "tests").rglob("*.py")]
     names = _class_names(root)
+    inner, patch = inner_tests(root)
     three, two = (sum(n >= least for n in names.values()) for least in (3, 2))
     return {
         "code lines": f"{sum(map(code_lines, texts.values()))}",
         "lines": f"{sum(len(t.splitlines()) for t in texts.values())}",
         "files that are not empty": f"{sum(bool(t.strip()) for t in texts.values())}",
         "lines of Python in tests": f"{sum(len(t.splitlines()) for t in tests)}",
-        "test functions that use inner names": inner_tests(root),
+        "test functions that use inner names": inner,
+        "test functions that patch inner names, broken twins among them": patch,
         "import lines": f"{sum(_import_lines(path) for path in texts)}",
         "public class names in three modules or more / two or more": f"{three} / {two}",
         "files with one importer": f"{_one_importer(root)}",
