@@ -95,7 +95,7 @@ def _used(node: ast.AST) -> set[str]:
 
 
 def inner_tests(root: Path) -> tuple[str, str]:
-    """Test functions that use a name inside of the product, themselves or by their file's helpers, and those that patch one."""
+    """Test functions that use a name inside of the product, by their file's helpers too; and those that patch one."""
     inner = patch = whole = 0
     for path in (root / "tests").rglob("test_*.py"):
         found = {"."}
