@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from flows.config.home import Home
-from flows.config.recipe import load_recipe
-from flows.config.setting import Setting, nightly_counter
+from flows.config.recipe import Setting, load_recipe, nightly_counter
 from flows.jobs.proof import Vouched
 from flows.jobs.run import PAGES, Made, compose, made_by
 from pipeline.declaration.card import AnyCard, CardError

@@ -17,8 +17,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from flows.config.home import ALONE, Home, Work
-from flows.config.recipe import Recipe
-from flows.config.setting import night_of, setting, standing_counter, standing_run
+from flows.config.recipe import Recipe, night_of, setting, standing_counter, standing_run
 from flows.jobs.promotion import play_in_use
 from flows.jobs.registration import introduce_key, ledger_for, newest_snapshot, refuse_forgotten_runs, register_job
 from pipeline.declaration.card import AnyCard, Card, CardError, task_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline.learners.tabular_learning as learning
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from pipeline.learners.learner import AGENTS, typeable
 from pipeline.learners.linear_request import LinearRequest, learn_linear
 from pipeline.learners.tabular import TabularRun

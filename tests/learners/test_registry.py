@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from pipeline.agents.apvi import apvi
 from pipeline.learners.learner import AGENTS, Agent
 from pipeline.learners.tabular import Tabular
