@@ -108,8 +108,8 @@ def _regenerate(card: AnyCard, to: Path | None) -> Dump:
 
 def _world_log(name: str, options: LogOptions, home: Home) -> Dump:
     from pipeline.mdp.planning import policy_value
-    from pipeline.worlds.exact import best_bin_policy_value, world_values
     from pipeline.worlds.synthetic import Simulated, checked, tabular_log, world_card, world_readme
+    from pipeline.worlds.world import best_bin_policy_value, world_values
 
     folder, params = world_folder(name, home), options.arguments()
     world = load_world(name, folder, **params)

@@ -139,7 +139,7 @@ def total_assumed(card: Card) -> list[str]:
 def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Truth:
     """True values in a world of states and actions."""
     from pipeline.worlds.catalog import load_world
-    from pipeline.worlds.exact import truth
+    from pipeline.worlds.world import truth
 
     return Truth.model_validate(truth(card, load_world(world, card.folder), behaviour, policy))
 
