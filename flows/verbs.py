@@ -439,7 +439,7 @@ def act(
     """
     import numpy as np
 
-    from pipeline.learners.decisions import StoredGains, StoredObserved, parsed_observation
+    from pipeline.learners.policy_files import StoredGains, StoredObserved, parsed_observation
     from pipeline.logs.decode import read_observations, read_queries
 
     policy = chosen_store().open(run, card).policy

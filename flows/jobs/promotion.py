@@ -29,9 +29,7 @@ from pipeline.facts.promise import DeclaredTables, Dump, present
 from pipeline.facts.report import contradictory, read_report
 from pipeline.facts.verdict import Verdict
 from pipeline.files import DISK, json_text, remove_file, whole_file, write_file
-from pipeline.learners.decisions import StoredDecisions, StoredObserved
-from pipeline.learners.learner import read_stored, read_view
-from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.policy_files import PolicyFiles, StoredDecisions, StoredObserved, read_stored, read_view
 from pipeline.ledger.chain import canonical
 from pipeline.statistics.played import Allocation
 from pipeline.transaction.transaction import one_at_a_time

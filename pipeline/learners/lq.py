@@ -18,9 +18,8 @@ from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, CardError, LqCard, require_linear_quadratic
 from pipeline.facts import learnt as learnt_facts
 from pipeline.facts.promise import Joint
-from pipeline.learners.decisions import gain_files
 from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
-from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.policy_files import PolicyFiles, gain_files
 from pipeline.learners.terms import Lq, Terms, check_gaussian
 from pipeline.ledger.chain import Body
 from pipeline.logs.regression_sums import lazy_lq_sums

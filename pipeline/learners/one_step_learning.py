@@ -25,16 +25,16 @@ from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular, task_of
 from pipeline.facts import learnt as learnt_facts
 from pipeline.facts.promise import Joint, present
-from pipeline.learners.decisions import (
+from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
+from pipeline.learners.policy_files import (
+    PolicyFiles,
     decision_columns,
     decision_facts,
     decision_labels,
-    policy_of,
+    step_view,
     tabular_truth,
     total_assumed,
 )
-from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
-from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import OneStep, Terms, check_gaussian
 from pipeline.ledger.chain import Body
 from pipeline.logs.rules import gated_rules
@@ -53,7 +53,6 @@ from pipeline.transaction.drawing import Stage
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
-    from pipeline.facts.report import Report
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
     from pipeline.worlds.surrogate import SimulatedRun
 
@@ -98,7 +97,7 @@ class LearntStep:
 
     def view(self) -> learnt_facts.Decisions:
         d = self.plan.card.domain
-        return _view((d.live_states, d.action_labels), self.policy, self.release)
+        return step_view((d.live_states, d.action_labels), self.policy, self.release)
 
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
         return tabular_truth(self.plan.card, world, behaviour, self.policy)
@@ -186,17 +185,6 @@ def mean_error(plan: TargetPlan, release: Release) -> float:
         return 0.0
     answer, width = _answer(plan, release, "c" if plan.groups else "q"), plan.width(standing_question(plan, release))
     return width * float(np.clip(answer.targets.sum() / max(float(answer.rows.sum()), 1.0), -1, 1))
-
-
-def _view(labels: tuple[list[str], list[str]], policy: Policy, release: Release) -> learnt_facts.Decisions:
-    """Rows beside each state and action are evidence; a cap by both makes no frequency of practice of them."""
-    evidence = np.maximum(release.tables["q_count"], 0).astype(np.float64)
-    return learnt_facts.decisions(labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
-
-
-def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> learnt_facts.Decisions:
-    """See :class:`~pipeline.learners.policy_files.Codec`."""
-    return _view((files.labels["states"], files.labels["actions"]), policy_of(files), release())
 
 
 def _settings(plan: TargetPlan, terms: Terms) -> OneStep:
