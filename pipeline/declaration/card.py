@@ -21,8 +21,7 @@ import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 
 from pipeline.arrays import Array
-from pipeline.declaration.declared_features import OBSERVED, Features
-from pipeline.declaration.domain import LINEAR_QUADRATIC, Cost, Domain, LinearQuadratic, Vector
+from pipeline.declaration.domain import LINEAR_QUADRATIC, Cost, Domain, Features, LinearQuadratic, Vector
 from pipeline.declaration.lineage import Declaration, files_of, sha256_of
 from pipeline.declaration.source import (
     CONSTANT,
@@ -37,6 +36,7 @@ from pipeline.declaration.source import (
 )
 from pipeline.declaration.toml import CardError as CardError
 from pipeline.declaration.toml import Strict, read_toml, table_in, validated
+from pipeline.mdp.features import KINDS
 from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
 
@@ -467,7 +467,7 @@ class Card(Declaration):
             defaults["tolerance"] = {"unknown_label": UNKNOWN_LABELS}
         if (features := table_in(given.get("features"))) is not None:
             # features of an observation lie in the unit ball by construction, and have no finite set of rows
-            return {**defaults, **given, "features": {"balanced": features.get("kind") not in OBSERVED, **features}}
+            return {**defaults, **given, "features": {"balanced": features.get("kind") not in KINDS, **features}}
         return {**defaults, **given}
 
     @model_validator(mode="after")

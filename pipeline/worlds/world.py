@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card, CardError, task_of
-from pipeline.declaration.declared_features import StateFeatures, table_of_features
+from pipeline.declaration.domain import StateFeatures, table_of_features
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import greedy, occupancies, optimal_values, optimum, policy_value
 from pipeline.mdp.policy import Policy

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
 
 from pipeline.declaration.card import Card
-from pipeline.declaration.declared_features import StateFeatures
+from pipeline.declaration.domain import StateFeatures
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value, policy_values
 from pipeline.worlds.catalog import load_world
