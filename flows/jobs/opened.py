@@ -168,7 +168,7 @@ class Run:
         return _or_card_error(lambda: Certificate.model_validate(read_certificate(self.folder)))
 
     @cached_property
-    def policy(self) -> Policy:
+    def policy(self) -> RunPolicy:
         """The policy, with labels.
 
         Raises BudgetError if a file of the folder is not the one that the ledger vouches for.
@@ -176,7 +176,7 @@ class Run:
         from flows.jobs.proof import refuse_changed
 
         refuse_changed(self.folder, *self.evidence())
-        return Policy(read_stored(self.folder))
+        return RunPolicy(read_stored(self.folder))
 
     @property
     def report(self) -> RunPage:
@@ -276,7 +276,7 @@ ObservedDecision = Control | Advice
 
 
 @dataclass(frozen=True)
-class Policy:
+class RunPolicy:
     """The policy of a run whose files are those that the ledger vouches for, or that its certificate lists."""
 
     stored: StoredPolicy = field(repr=False)

@@ -19,7 +19,7 @@ from pipeline.declaration.numbers import clean, number
 from pipeline.facts.learnt import NO_GUARANTEE, Bools, Decisions, Floats, Practice, TabularConstants, Weights
 from pipeline.facts.report import Report
 from reports.figures.charts import HATCH, INK, draw_chart
-from reports.page import Figure, Section, Table, between, names, percent, span, steps, table
+from reports.page import Figure, PageTable, Section, between, names, percent, span, steps, table
 
 
 @dataclass(frozen=True)
@@ -482,7 +482,7 @@ def _listed(view: Decisions) -> list[Steps]:
     return [run for run in runs(view) if run.state in shown and not run.abstains]
 
 
-def _policy_table(report: Report, view: Decisions) -> Table:
+def _policy_table(report: Report, view: Decisions) -> PageTable:
     labels = names(view.state_labels, "state", _LABEL), names(view.action_labels, "action", _LABEL)
     # in a known world evidence is a share of its users
     counted = span if report.simulation is None else _shares
