@@ -25,17 +25,7 @@ from pipeline.facts.promise import Dump, Guarantee
 from pipeline.facts.report import Certificate, Report, read_report
 from pipeline.facts.verdict import Improvement, Verdict
 from pipeline.files import whole_file, write_file
-from pipeline.learners.policy_files import (
-    Advice,
-    Control,
-    Decision,
-    StoredDecisions,
-    StoredGains,
-    StoredObserved,
-    StoredPolicy,
-    read_stored,
-    refuse_steps,
-)
+from pipeline.learners import policy_files
 from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger
 
@@ -176,7 +166,7 @@ class Run:
         from flows.jobs.proof import refuse_changed
 
         refuse_changed(self.folder, *self.evidence())
-        return RunPolicy(read_stored(self.folder))
+        return RunPolicy(policy_files.read_stored(self.folder))
 
     @property
     def report(self) -> RunPage:
@@ -272,14 +262,14 @@ def write_whole(path: Path, text: str, *, force: bool) -> None:
 
 
 # the decision at an observation
-ObservedDecision = Control | Advice
+ObservedDecision = policy_files.Control | policy_files.Advice
 
 
 @dataclass(frozen=True)
 class RunPolicy:
     """The policy of a run whose files are those that the ledger vouches for, or that its certificate lists."""
 
-    stored: StoredPolicy = field(repr=False)
+    stored: policy_files.StoredPolicy = field(repr=False)
 
     def act(
         self, state: object, step: int, *, raw: bool = False, sample: bool = False, person: str | None = None
@@ -295,13 +285,13 @@ class RunPolicy:
         Raises CardError if state or step is none of the policy's.
         """
         steps = np.array([step], dtype=np.int64)
-        if isinstance(self.stored, StoredGains | StoredObserved):
+        if isinstance(self.stored, policy_files.StoredGains | policy_files.StoredObserved):
             decision = self.observe(np.array([state], dtype=np.float64), steps)[0]
         else:
             decision = self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
         return self.met_by(person, decision)
 
-    def met_by(self, person: str | None, decision: Decision | ObservedDecision) -> Mapping[str, Any]:
+    def met_by(self, person: str | None, decision: policy_files.Decision | ObservedDecision) -> Mapping[str, Any]:
         """A decision for one person: with its ``policy_id``, whether they meet the policy, and the propensity.
 
         Raises CardError if a share of the people meets the policy and no person is named, or all meet it and one is
@@ -330,10 +320,10 @@ class RunPolicy:
 
     def observe(self, observations: Array, steps: Integers, state: str | None = None) -> Sequence[ObservedDecision]:
         """Decide at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
-        if isinstance(self.stored, StoredObserved):
+        if isinstance(self.stored, policy_files.StoredObserved):
             states = np.full(len(steps), self.stored.state_index(state))
             return self.stored.act(observations, steps, states)
-        if not isinstance(self.stored, StoredGains) or state is not None:
+        if not isinstance(self.stored, policy_files.StoredGains) or state is not None:
             raise CardError(
                 "policy act: --observation is of linear controllers, which have no --state, and of policies over "
                 "observations; this policy has declared states: give --state"
@@ -342,11 +332,11 @@ class RunPolicy:
 
     def decide(
         self, states: Sequence[str | None], steps: Integers, *, raw: bool = False, sample: bool = False
-    ) -> tuple[Sequence[Decision], Integers]:
+    ) -> tuple[Sequence[policy_files.Decision], Integers]:
         """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
-        if not isinstance(self.stored, StoredDecisions):
+        if not isinstance(self.stored, policy_files.StoredDecisions):
             raise CardError("policy act: this policy takes --observation, and draws nothing")
-        refuse_steps(steps, self.stored.labels["horizon"] - 1)
+        policy_files.refuse_steps(steps, self.stored.labels["horizon"] - 1)
         return self.stored.decide(self.stored.state_indices(states, raw=raw), steps, sample=sample)
 
     def to_polars(self) -> pl.DataFrame:

@@ -25,16 +25,8 @@ from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular, task_of
 from pipeline.facts import learnt as learnt_facts
 from pipeline.facts.promise import Joint, present
+from pipeline.learners import policy_files
 from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
-from pipeline.learners.policy_files import (
-    PolicyFiles,
-    decision_columns,
-    decision_facts,
-    decision_labels,
-    step_view,
-    tabular_truth,
-    total_assumed,
-)
 from pipeline.learners.terms import OneStep, Terms, check_gaussian
 from pipeline.ledger.chain import Body
 from pipeline.logs.rules import gated_rules
@@ -77,9 +69,9 @@ class LearntStep:
     def policy(self) -> Policy:
         return self.found.policy
 
-    def files(self) -> PolicyFiles:
-        labels = {**decision_labels(self.plan.card), "kind": KIND}
-        return PolicyFiles(labels, {"policy": decision_columns(self.policy)})
+    def files(self) -> policy_files.PolicyFiles:
+        labels = {**policy_files.decision_labels(self.plan.card), "kind": KIND}
+        return policy_files.PolicyFiles(labels, {"policy": policy_files.decision_columns(self.policy)})
 
     def facts(self) -> learnt_facts.LearntFacts:
         """Facts without an estimate of the value: no released number gives one."""
@@ -90,17 +82,17 @@ class LearntStep:
             value=_value(self.plan.card),
             model_baselines={},
             joint=Joint.model_validate(joint),
-            policy=decision_facts(self.policy, no_ties),
+            policy=policy_files.decision_facts(self.policy, no_ties),
             # differences are cut before they are summed: no sum of theirs bounds what whole ones gain
             best=learnt_facts.Best(math.inf, measured=True),
         )
 
     def view(self) -> learnt_facts.Decisions:
         d = self.plan.card.domain
-        return step_view((d.live_states, d.action_labels), self.policy, self.release)
+        return policy_files.step_view((d.live_states, d.action_labels), self.policy, self.release)
 
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
-        return tabular_truth(self.plan.card, world, behaviour, self.policy)
+        return policy_files.tabular_truth(self.plan.card, world, behaviour, self.policy)
 
 
 def _answer(plan: TargetPlan, release: Release, stage: StageName) -> one_step.Answer:
@@ -253,7 +245,7 @@ def _value(card: Card) -> learnt_facts.ValueFacts:
             "be too high",
             "the declared states hold all that drives both what is done and what comes of it",
             "a return is what the log holds from a row to the end of its episode",
-            *total_assumed(card),
+            *policy_files.total_assumed(card),
         ],
         start="released" if card.domain.start == "released" else "declared",
     )
