@@ -148,7 +148,7 @@ class Recipe(Strict):
         own = agent.learner.section
         for section in ("lq", "one_step"):
             if getattr(self, section) is not None and own != section:
-                theirs = " and ".join(n for n, a in AGENTS.items() if a.learner.section == section)
+                theirs = " and ".join(n for n in AGENTS if find(n).learner.section == section)
                 raise ValueError(f"[{section}] belongs to {theirs}; {name} has none of it")
         agent.learner.check(self.terms)
         if self.linear is not None and own != "linear":
@@ -205,7 +205,8 @@ class Recipe(Strict):
 def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:
     """Refuse agents and budgets that no counter releases."""
     if not agent.learner.continual or p is None:
-        theirs = " or ".join(f"'{n}'" for n, a in AGENTS.items() if a.learner.continual and a.private)
+        agents = [n for n in AGENTS if find(n).learner.continual and find(n).private]
+        theirs = " or ".join(map(repr, agents))
         raise ValueError(
             f"[nightly] keeps a counter: it goes with agent {theirs}, not {name}; [schedule] release = 'monthly' draws "
             "a fresh release on its dates"

@@ -187,8 +187,7 @@ class Run:
             card = next((card_at(path, shelf) for path in shipped if path.is_file()), None)
         if exported is not None:
             return lambda: read_export(exported), card
-        where = self.home.root / "ledger.db" if card is None else self.home.ledger_of(card)
-        return lambda: open_ledger(where, create=False).entries(), card
+        return lambda: open_ledger(self.home.ledger_of(card), create=False).entries(), card
 
     def compare(self, newer: Run) -> Comparison:
         """Decisions or gains that differ, intervals, budget and settings; reads the two folders alone."""

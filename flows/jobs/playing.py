@@ -343,7 +343,7 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
 
 
 def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
-    ledger = open_ledger(home.root / "ledger.db", create=True)
+    ledger = open_ledger(home.ledger_of(None), create=True)
     entries = ledger.entries()
     body = {
         "run": played.name,

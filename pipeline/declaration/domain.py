@@ -104,8 +104,9 @@ class Vector(Strict):
         """Center of each coordinate."""
         return list(self.center or [0.0] * self.size)
 
-    def check_alike(self, key: str, columns: str | list[str] | None) -> None:
-        """Refuse another way of writing the same vector; ValueError naming ``key``."""
+    def check_next(self, columns: str | list[str] | None) -> None:
+        """Refuse columns of the next observation that are written otherwise than this one; ValueError in words."""
+        key = "source.columns.next_observation"
         if isinstance(columns, str) and self.columns is not None:
             raise ValueError(f"{key}: name {self.size} columns, one a coordinate, as domain.observation.columns does")
         if isinstance(columns, list) and (self.columns is None or len(columns) != self.size):

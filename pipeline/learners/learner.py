@@ -1,6 +1,6 @@
 """Protocols of a learner: from a card and the terms of a recipe to a priced plan, a release, and a policy.
 
-An agent is one entry of :data:`AGENTS`: a learner, and whether it adds noise.  No other module knows agents by name or
+An agent is one name of :data:`AGENTS`: a learner, and whether it adds noise.  No other module knows agents by name or
 by kind, or the policies that they write.  :func:`guard` puts a run behind its gate: the gate takes a share of the
 budget, the run draws with the rest.
 """
@@ -254,23 +254,8 @@ _TWINS = {
 _LINEAR, _EXPLORES = ("vapvi", "pevi", "one-shot"), "ucbvi"
 
 
-class _Agents(Mapping[str, Agent]):
-    """By name; a learner is loaded where its agent is asked for."""
-
-    def __getitem__(self, name: str) -> Agent:
-        return _agent(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in _TWINS
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_TWINS)
-
-    def __len__(self) -> int:
-        return len(_TWINS)
-
-
-AGENTS: Mapping[str, Agent] = _Agents()
+AGENTS = tuple(_TWINS)
+"""Names of the agents; a learner is loaded where :func:`find` is asked for its agent."""
 
 
 @cache
@@ -313,7 +298,7 @@ def rivals(agent: str, card: AnyCard, *, private: bool) -> Iterator[tuple[str, A
         else:
             reads = method == "lqr"
         if reads and name.startswith("dp-") == private and (method != _EXPLORES or name == agent):
-            yield name, AGENTS[name]
+            yield name, find(name)
 
 
 def find(name: str) -> Agent:
@@ -322,7 +307,7 @@ def find(name: str) -> Agent:
     Raises KeyError if there is none of that name.
     Raises CardError if a plug-in is not permitted, cannot be found, or is no agent.
     """
-    return plugin(name, Agent) if is_plugin(name) else AGENTS[name]
+    return plugin(name, Agent) if is_plugin(name) else _agent(name)
 
 
 def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
@@ -338,7 +323,7 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
     learner = find(terms.agent).learner
     # no ledger could recompute the charge of a plug-in's own learner
     is_own_code = is_plugin(terms.agent) and card.kind == "real"
-    if is_own_code and type(learner) not in {type(agent.learner) for agent in AGENTS.values()}:
+    if is_own_code and type(learner) not in {type(find(name).learner) for name in AGENTS}:
         raise CardError(
             f"{card.name} is registered as real: {terms.agent} draws by code of its own, and what it would be charged "
             "nobody could verify; give one of the house's learners a planner of your own (docs/extend.md)"

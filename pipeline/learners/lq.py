@@ -71,20 +71,7 @@ class LqLearnt:
     def facts(self) -> learnt_facts.LearntFacts:
         """A linear controller neither abstains nor ties."""
         r, least = self.result, least_value(self.run.card)
-        value = learnt_facts.ValueFacts(
-            lower=least,
-            upper=None,
-            estimate=self._estimate(r.gains),
-            optimal_upper=None,
-            lower_trivial=least,
-            upper_trivial=0.0,
-            gap=None,
-            lower_flag="trivial",
-            upper_flag="trivial",
-            status="modelled",
-            assumes=list(_ASSUMES),
-            start="declared",
-        )
+        value = learnt_facts.ValueFacts.unclaimed(least, 0.0, list(_ASSUMES), "declared", self._estimate(r.gains))
         return learnt_facts.LearntFacts(
             constants=self._constants(),
             value=value,

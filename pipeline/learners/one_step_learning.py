@@ -229,26 +229,15 @@ def _constants(plan: TargetPlan, terms: Terms) -> learnt_facts.TabularConstants:
 def _value(card: Card) -> learnt_facts.ValueFacts:
     """No interval: the rows that made the policy cannot say what it is worth (they chose it)."""
     least, most = task_of(card).value_range(0)
-    return learnt_facts.ValueFacts(
-        lower=least,
-        upper=None,
-        estimate=None,
-        lower_trivial=least,
-        upper_trivial=most,
-        gap=None,
-        optimal_upper=None,
-        lower_flag="trivial",
-        upper_flag="trivial",
-        status="modelled",
-        assumes=[
-            "nothing is claimed but what declared rewards allow: an estimate from the rows that chose the policy would "
-            "be too high",
-            "the declared states hold all that drives both what is done and what comes of it",
-            "a return is what the log holds from a row to the end of its episode",
-            *policy_files.total_assumed(card),
-        ],
-        start="released" if card.domain.start == "released" else "declared",
-    )
+    assumes = [
+        "nothing is claimed but what declared rewards allow: an estimate from the rows that chose the policy would be "
+        "too high",
+        "the declared states hold all that drives both what is done and what comes of it",
+        "a return is what the log holds from a row to the end of its episode",
+        *policy_files.total_assumed(card),
+    ]
+    start = "released" if card.domain.start == "released" else "declared"
+    return learnt_facts.ValueFacts.unclaimed(least, most, assumes, start)
 
 
 # rows of a person that count, of all that one may have: later ones cost more than they teach

@@ -155,7 +155,7 @@ def _played(trial: Trial, make: Make, *, unread: bool = False) -> Outcome:
     layout = layout_of(trial, mdp)
     task = _task(mdp, layout)
     pace = pace_of(trial, layout)
-    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    noise = trial.noise(_NOISE)
     counts = make(trial, layout, pace.most, noise)
     constants = constants_of(trial, mdp)
     agent = ucbvi(task, pace, constants, counts_before(trial, layout))
@@ -196,7 +196,7 @@ def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """Exact cost of the trial's counts to one user (None where no rho is claimed), and the claim."""
     layout = layout_of(trial, world_of(trial))
-    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    noise = trial.noise(_NOISE)
     counts = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
     return counts.guarantee.rho, asked_rho(ask_of(trial))
 
@@ -304,7 +304,7 @@ def unread_log(trial: Trial) -> Outcome:
 
 def _learnt(trial: Trial, trust: str, episodes: int) -> Outcome:
     setting, knobs = logged(trial), _knobs(trial)
-    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    noise = trial.noise(_NOISE)
     release = setting.released(setting.counts(episodes, trial.stream(0)), noise)
     plan = setting.learn(release, trial.stream(_TIES))
     best = optimum(setting.mdp)
