@@ -32,7 +32,8 @@ from flows.api import (
 from flows.config.recipe import Recipe, load_recipe
 from flows.jobs.book import Book
 from flows.jobs.datasets import list_datasets as datasets
-from flows.jobs.opened import Policy, Run
+from flows.jobs.opened import Run
+from flows.jobs.opened import RunPolicy as Policy
 from flows.jobs.simulated_logs import LogOptions
 from flows.server.serving import alert, trigger
 from pipeline.declaration.card import Card, CardError, LqCard

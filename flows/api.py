@@ -500,7 +500,7 @@ def run(
     BudgetError
         If the ledger refuses the charge, or is missing or damaged; nothing was read.
     """
-    from flows.config.setting import setting
+    from flows.config.recipe import setting
     from flows.jobs.opened import Run
     from flows.jobs.run import run_recipe
 
@@ -613,7 +613,7 @@ def serve(
     CardError
         If the recipe is wrong, or there is no server.
     """
-    from flows.config.setting import calendar_of, setting
+    from flows.config.recipe import calendar_of, setting
     from flows.server.serving import serve_deployments, server
 
     home = (store or Store()).home

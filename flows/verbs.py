@@ -1,7 +1,7 @@
 """The verbs of the shell: functions of the Python interface, each with the page that it prints.
 
-Keyword-only parameters are options, the docstring is help.  In order: runs and publication; the service; simulations,
-studies and audits; datasets and ledger.
+Keyword-only parameters are options, the docstring is help.  In order, which is that of the help: runs; the service;
+policies; simulations, studies and audits; datasets and logs; the store; the ledger.
 
 One list, and long because it is the shell's help: half of it is docstrings, a parameter a paragraph.
 """
@@ -212,7 +212,7 @@ def summary(result: RunAnswer) -> list[Block]:
     status = f"{v.status}, not a guarantee" if v.status in NO_GUARANTEE else v.status
     hidden = "" if verdict.confounding is None else verdict.confounding.status.replace("_", " ")
     rows = [
-        ("verdict", shell_line(verdict, g.epsilon, binned=False)),
+        ("verdict", shell_line(verdict, g.epsilon)),
         # the status of hidden traits stands before the first of its sentences
         *zip((hidden, ""), hidden_traits(verdict), strict=False),
         ("guarantee", f"{promised}; claim: {g.claim}"),
@@ -439,12 +439,12 @@ def act(
     """
     import numpy as np
 
-    from pipeline.learners.decisions import StoredGains, StoredObserved, parsed_observation
+    from pipeline.learners.policy_files import StoredGains, StoredObserved, parsed_observation
     from pipeline.logs.decode import read_observations, read_queries
 
     policy = chosen_store().open(run, card).policy
-    run_name, steps = policy.stored.of.run, np.array([step or 0], dtype=np.int64)
-    vectors = isinstance(policy.stored, StoredGains | StoredObserved)
+    stored, steps = policy.stored, np.array([step or 0], dtype=np.int64)
+    vectors = isinstance(stored, StoredGains | StoredObserved)
     if vectors and (raw or sample):
         raise CardError("policy act: this policy takes --observation; it draws nothing, and states are labels")
     if not vectors and observation is not None:
@@ -453,29 +453,25 @@ def act(
     if (batch is None) == (query is None or step is None) or (batch is not None and (query, step) != (None, None)):
         option = "--observation" if vectors else "--state"
         raise CardError(f"policy act: give {option} with --step, or --batch alone")
-    if batch is not None and policy.stored.of.play is not None:
+    if batch is not None and stored.of.play is not None:
         raise CardError("policy act: a share of the people meets this policy: ask for one --person, or `policy serve`")
-    if isinstance(policy.stored, StoredGains | StoredObserved):
-        names = policy.stored.observation.names
-        if batch is not None:
-            decisions = policy.observe(*read_observations(*_content(batch), names), state)
-            _print_batch(run_name, decisions, np.arange(len(decisions)), as_json)
-            return
-        [decision] = policy.observe(parsed_observation(str(observation), names), steps, state)
-        decision = policy.met_by(person, decision)
-        lines = [f"step {decision['step']}: {decision['advice']}"]
-        lines += ["  shortened to the declared radius of the control"] if decision.get("cut") else []
-        if decision.get("outside"):
-            lines.append("  the observation is longer than declared: nothing like it was learnt from")
-        show({"run": run_name, **decision}, as_json, lambda: lines)
-        return
-    states, steps = ([state], steps) if batch is None else read_queries(*_content(batch))
-    decisions, which = policy.decide(states, steps, raw=raw, sample=sample)
-    if batch is not None:
-        _print_batch(run_name, decisions, which, as_json)
+    if isinstance(stored, StoredGains | StoredObserved):
+        names = stored.observation.names
+        if batch is None:
+            observations = parsed_observation(str(observation), names)
+        else:
+            observations, steps = read_observations(*_content(batch), names)
+        decisions = policy.observe(observations, steps, state)
+        which = np.arange(len(decisions))
     else:
-        decision = policy.met_by(person, decisions[0])
-        show({"run": run_name, **decision}, as_json, lambda: _sentences(decision, state))
+        states, steps = ([state], steps) if batch is None else read_queries(*_content(batch))
+        decisions, which = policy.decide(states, steps, raw=raw, sample=sample)
+    if batch is not None:
+        _print_batch(stored.of.run, decisions, which, as_json)
+        return
+    decision = policy.met_by(person, decisions[0])
+    words = _at_an_observation(decision) if vectors else _sentences(decision, state)
+    show({"run": stored.of.run, **decision}, as_json, lambda: words)
 
 
 def _content(batch: str) -> tuple[bytes, str]:
@@ -496,8 +492,16 @@ def _print_batch(run: str, decisions: Sequence[Mapping[str, object]], which: Any
         print("\n".join(lines[which]))
 
 
+def _at_an_observation(d: Mapping[str, Any]) -> list[str]:
+    """One decision at an observation in words."""
+    lines = [f"step {d['step']}: {d['advice']}"]
+    lines += ["  shortened to the declared radius of the control"] if d.get("cut") else []
+    lines += ["  the observation is longer than declared: nothing like it was learnt from"] if d.get("outside") else []
+    return lines
+
+
 def _sentences(d: Mapping[str, Any], state: str | None) -> list[str]:
-    """One decision in words."""
+    """One decision in a state in words."""
     lines = [f"step {d['step']}, {d.get('state', state)}: {d['advice']}"]
     if d.get("arm") == "practice":
         return lines
@@ -571,7 +575,6 @@ def simulate(
 
 
 def _played(result: Dump) -> list[str]:
-
     # one run tells no spread
     stds = [f"± {number(r['std'])}" if r["runs"] > 1 else "" for r in result["rows"]]
     lines = [

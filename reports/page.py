@@ -178,7 +178,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Cells as text; the first column names the row, columns in ``numeric`` are set flush right.
 
     ``grouped``: neighbouring rows of one name belong together.
@@ -205,7 +205,7 @@ class Section:
     title: str
     words: tuple[str, ...] = ()
     figure: Figure | None = None
-    tables: tuple[Table, ...] = ()
+    tables: tuple[PageTable, ...] = ()
     points: tuple[str, ...] = ()
     lead: str = ""
     commands: tuple[str, ...] = ()
@@ -249,11 +249,13 @@ class Chapter:
     folded: bool = False
 
 
-def table(head: str, rows: list[tuple[str, ...]], caption: str = "", numeric: str = "", grouped: bool = False) -> Table:
+def table(
+    head: str, rows: list[tuple[str, ...]], caption: str = "", numeric: str = "", grouped: bool = False
+) -> PageTable:
     """A table from a heading such as ``"Name | Value"``; ``numeric`` names the columns set flush right."""
     names = tuple(head.split(" | "))
     right = frozenset(names.index(name) for name in numeric.split(" | ") if name)
-    return Table(names, tuple(rows), caption, right, grouped)
+    return PageTable(names, tuple(rows), caption, right, grouped)
 
 
 @cache

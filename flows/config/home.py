@@ -113,10 +113,9 @@ class Home:
         make_folder(path)
         return path
 
-    def ledger_of(self, card: AnyCard) -> Path | str:
-        """Ledger that charges this card: home's for synthetic data, else the one the card names."""
-        where = card.budget.ledger
-        if where == "home":
+    def ledger_of(self, card: AnyCard | None) -> Path | str:
+        """Ledger that charges this card: home's for synthetic data, or without a card; else the one the card names."""
+        if card is None or (where := card.budget.ledger) == "home":
             return self.root / "ledger.db"
         return where if "://" in where else (card.folder / where).resolve()
 

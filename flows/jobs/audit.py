@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from flows.config.home import ALONE, Home, Work, find_recipe
-from flows.config.setting import Setting, setting
+from flows.config.recipe import Setting, setting
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import run_recipe
 from flows.jobs.studies import is_world_recipe, load_world_recipe

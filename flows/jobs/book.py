@@ -178,9 +178,8 @@ class Book:
     @cached_property
     def chain(self) -> Ledger:
         """The ledger itself; BudgetError if there is none."""
-        root, card = self.home.root / "ledger.db", self.card
-        where = root if card is None else self.home.ledger_of(card_at(card, self.home.shelf))
-        return open_ledger(where, create=False)
+        card = None if self.card is None else card_at(self.card, self.home.shelf)
+        return open_ledger(self.home.ledger_of(card), create=False)
 
     def lineages(self) -> Sequence[Lineage]:
         """Cap, spending over time, entries and sign-offs of every lineage."""

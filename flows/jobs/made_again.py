@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from flows.config.home import Home
-from flows.config.recipe import load_recipe
-from flows.config.setting import Setting, nightly_counter
+from flows.config.recipe import Setting, load_recipe, nightly_counter
 from flows.jobs.proof import Vouched
-from flows.jobs.run import PAGES, Made, compose, made_by
+from flows.jobs.run import PAGES, MadeRun, compose, made_by
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -218,7 +217,7 @@ def _compose(folder: Path, s: Setting, plan: RunPlan, held: Vouched, gate: Passe
     log = (
         None if record is None else SimulatedLog.model_validate({key: record[key] for key in SimulatedLog.model_fields})
     )
-    compose(Made(s.card, s.recipe, snapshot, curated), plan.learn(release), entries, place, log)
+    compose(MadeRun(s.card, s.recipe, snapshot, curated), plan.learn(release), entries, place, log)
 
 
 def _extra_file(folder: Path, place: Path) -> str | None:

@@ -18,8 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from flows.config.home import ALONE, Home, Say, Work, find_recipe
-from flows.config.recipe import load_recipe
-from flows.config.setting import Setting, due_date, edition_for, night_of, setting
+from flows.config.recipe import Setting, due_date, edition_for, load_recipe, night_of, setting
 from flows.jobs.book import sign_job
 from flows.jobs.intake import ingest_edition
 from flows.jobs.promotion import Drift, consider

@@ -25,8 +25,7 @@ from pipeline.facts.promise import Dump, Guarantee
 from pipeline.facts.report import Certificate, Report, read_report
 from pipeline.facts.verdict import Improvement, Verdict
 from pipeline.files import whole_file, write_file
-from pipeline.learners import decisions
-from pipeline.learners.policy_files import StoredPolicy, refuse_steps
+from pipeline.learners import policy_files
 from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger
 
@@ -159,16 +158,15 @@ class Run:
         return _or_card_error(lambda: Certificate.model_validate(read_certificate(self.folder)))
 
     @cached_property
-    def policy(self) -> Policy:
+    def policy(self) -> RunPolicy:
         """The policy, with labels.
 
         Raises BudgetError if a file of the folder is not the one that the ledger vouches for.
         """
         from flows.jobs.proof import refuse_changed
-        from pipeline.learners.learner import read_stored
 
         refuse_changed(self.folder, *self.evidence())
-        return Policy(read_stored(self.folder))
+        return RunPolicy(policy_files.read_stored(self.folder))
 
     @property
     def report(self) -> RunPage:
@@ -189,8 +187,7 @@ class Run:
             card = next((card_at(path, shelf) for path in shipped if path.is_file()), None)
         if exported is not None:
             return lambda: read_export(exported), card
-        where = self.home.root / "ledger.db" if card is None else self.home.ledger_of(card)
-        return lambda: open_ledger(where, create=False).entries(), card
+        return lambda: open_ledger(self.home.ledger_of(card), create=False).entries(), card
 
     def compare(self, newer: Run) -> Comparison:
         """Decisions or gains that differ, intervals, budget and settings; reads the two folders alone."""
@@ -264,14 +261,14 @@ def write_whole(path: Path, text: str, *, force: bool) -> None:
 
 
 # the decision at an observation
-ObservedDecision = decisions.Control | decisions.Advice
+ObservedDecision = policy_files.Control | policy_files.Advice
 
 
 @dataclass(frozen=True)
-class Policy:
+class RunPolicy:
     """The policy of a run whose files are those that the ledger vouches for, or that its certificate lists."""
 
-    stored: StoredPolicy = field(repr=False)
+    stored: policy_files.StoredPolicy = field(repr=False)
 
     def act(
         self, state: object, step: int, *, raw: bool = False, sample: bool = False, person: str | None = None
@@ -287,13 +284,13 @@ class Policy:
         Raises CardError if state or step is none of the policy's.
         """
         steps = np.array([step], dtype=np.int64)
-        if isinstance(self.stored, decisions.StoredGains | decisions.StoredObserved):
+        if isinstance(self.stored, policy_files.StoredGains | policy_files.StoredObserved):
             decision = self.observe(np.array([state], dtype=np.float64), steps)[0]
         else:
             decision = self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
         return self.met_by(person, decision)
 
-    def met_by(self, person: str | None, decision: decisions.Decision | ObservedDecision) -> Mapping[str, Any]:
+    def met_by(self, person: str | None, decision: policy_files.Decision | ObservedDecision) -> Mapping[str, Any]:
         """A decision for one person: with its ``policy_id``, whether they meet the policy, and the propensity.
 
         Raises CardError if a share of the people meets the policy and no person is named, or all meet it and one is
@@ -322,26 +319,24 @@ class Policy:
 
     def observe(self, observations: Array, steps: Integers, state: str | None = None) -> Sequence[ObservedDecision]:
         """Decide at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
-        if isinstance(self.stored, decisions.StoredObserved):
+        if isinstance(self.stored, policy_files.StoredObserved):
             states = np.full(len(steps), self.stored.state_index(state))
             return self.stored.act(observations, steps, states)
-        if not isinstance(self.stored, decisions.StoredGains) or state is not None:
+        if not isinstance(self.stored, policy_files.StoredGains) or state is not None:
             raise CardError(
                 "policy act: --observation is of linear controllers, which have no --state, and of policies over "
                 "observations; this policy has declared states: give --state"
             )
-        return decisions.control(self.stored, observations, steps)
+        return self.stored.act(observations, steps)
 
     def decide(
         self, states: Sequence[str | None], steps: Integers, *, raw: bool = False, sample: bool = False
-    ) -> tuple[Sequence[decisions.Decision], Integers]:
+    ) -> tuple[Sequence[policy_files.Decision], Integers]:
         """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
-        if not isinstance(self.stored, decisions.StoredDecisions):
+        if not isinstance(self.stored, policy_files.StoredDecisions):
             raise CardError("policy act: this policy takes --observation, and draws nothing")
-        refuse_steps(steps, self.stored.labels["horizon"] - 1)
-        return decisions.decide(
-            self.stored, decisions.state_indices(self.stored, states, raw=raw), steps, sample=sample
-        )
+        policy_files.refuse_steps(steps, self.stored.labels["horizon"] - 1)
+        return self.stored.decide(self.stored.state_indices(states, raw=raw), steps, sample=sample)
 
     def to_polars(self) -> pl.DataFrame:
         """One row a step, state and action with labels (or a step, control and observed number): for other programs."""

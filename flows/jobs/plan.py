@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flows.config.home import Home
-from flows.config.setting import Setting, charged_for, night_of, setting, standing_counter, standing_run
+from flows.config.recipe import Setting, charged_for, night_of, setting, standing_counter, standing_run
 from flows.jobs.registration import ledger_for
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.code import code_digest, is_plugin, plugin_digest, syntax_digest

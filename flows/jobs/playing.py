@@ -32,10 +32,8 @@ from pipeline.facts.evaluation import Communication, Curve, PlayedAgent, Simulat
 from pipeline.facts.promise import Dump, Guarantee, Joint, MechanismFacts, declared, present
 from pipeline.facts.report import Report, read_report
 from pipeline.files import copy_file, whole_folder, write_file
-from pipeline.learners.decisions import decision_facts, gain_files, played_files
-from pipeline.learners.learner import read_view
 from pipeline.learners.lq import least_value
-from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.policy_files import PolicyFiles, decision_facts, gain_files, played_files, read_view
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.certificate import NOT_COVERED, Route, assumptions, certificate, guarantee, joint_of
 from pipeline.ledger.chain import Body, canonical
@@ -345,7 +343,7 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
 
 
 def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
-    ledger = open_ledger(home.root / "ledger.db", create=True)
+    ledger = open_ledger(home.ledger_of(None), create=True)
     entries = ledger.entries()
     body = {
         "run": played.name,

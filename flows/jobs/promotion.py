@@ -20,8 +20,7 @@ from typing import TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from flows.config.home import Home
-from flows.config.recipe import Promote, names_run
-from flows.config.setting import Setting
+from flows.config.recipe import Promote, Setting, names_run
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError, Name
 from pipeline.facts.answers import Comparison, Promotion
@@ -30,11 +29,9 @@ from pipeline.facts.promise import DeclaredTables, Dump, present
 from pipeline.facts.report import contradictory, read_report
 from pipeline.facts.verdict import Verdict
 from pipeline.files import DISK, json_text, remove_file, whole_file, write_file
-from pipeline.learners.decisions import StoredDecisions, StoredObserved
-from pipeline.learners.learner import read_stored, read_view
-from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.policy_files import PolicyFiles, StoredDecisions, StoredObserved, read_stored, read_view
 from pipeline.ledger.chain import canonical
-from pipeline.statistics.played import Play
+from pipeline.statistics.played import Allocation
 from pipeline.transaction.transaction import one_at_a_time
 from reports.page import percent
 from reports.run.answer import sentence
@@ -210,7 +207,7 @@ def _target(path: Path) -> str | None:
     return path.read_text(encoding="utf-8").strip() if path.is_file() else None
 
 
-def play_of(folder: Path) -> Play:
+def play_of(folder: Path) -> Allocation:
     """Share of the people who meet the policy of a run: by its file, or all."""
     play = json.loads((folder / "policy.json").read_text(encoding="utf-8")).get("play")
     return {"id": folder.name, "share": 1.0} if play is None else {"id": play["id"], "share": play["share"]}
@@ -386,7 +383,7 @@ def shared(files: PolicyFiles, share: float) -> PolicyFiles:
     return replace(files, labels={**files.labels, "play": {"id": policy_id, "share": share, "rule": RULE}})
 
 
-def play_in_use(s: Setting, home: Home) -> Play | None:
+def play_in_use(s: Setting, home: Home) -> Allocation | None:
     """Share of people who meet the run in use; None where the recipe compares nothing, or no run is in use."""
     if s.recipe.nightly is None or s.recipe.nightly.drift is None or s.recipe.promote is None:
         return None

@@ -221,7 +221,7 @@ def draw_pages(folder: Path, report: Report, entries: Entries) -> None:
     Raises BudgetError if this version would draw others, or no ledger at hand knows the run and other pages stand
     there; the folder stays as it is.
     """
-    from pipeline.learners.learner import read_view
+    from pipeline.learners.policy_files import read_view
 
     chain = _chain(entries, report.dataset.name, folder)
     published = publication.publications(chain or (), folder.name) or publication.publications(chain or (), report.run)

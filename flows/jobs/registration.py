@@ -134,7 +134,7 @@ def _refuse_unnamed_steps(card: AnyCard) -> None:
 
 def _register_recipe(recipe: str, lineage: str, ledger: Ledger, home: Home) -> None:
     """Record a recipe in the ledger before its results are known."""
-    from flows.config.setting import setting
+    from flows.config.recipe import setting
     from pipeline.learners.terms import recipe_identity
     from pipeline.ledger.looks import RECIPE, REGISTERED
 

@@ -17,8 +17,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from flows.config.home import ALONE, Home, Work
-from flows.config.recipe import Recipe
-from flows.config.setting import night_of, setting, standing_counter, standing_run
+from flows.config.recipe import Recipe, night_of, setting, standing_counter, standing_run
 from flows.jobs.promotion import play_in_use
 from flows.jobs.registration import introduce_key, ledger_for, newest_snapshot, refuse_forgotten_runs, register_job
 from pipeline.declaration.card import AnyCard, Card, CardError, task_of
@@ -106,7 +105,7 @@ def run_recipe(
         work.say("this release is committed: replayed at no cost")
     if curated.stale:
         work.say("warning: the snapshot's bytes have changed since this release was drawn; the committed one stands")
-    run = Made(s.card, s.recipe, edition, curated)
+    run = MadeRun(s.card, s.recipe, edition, curated)
     report = read_back(run, home, ledger)
     if report is None:
         work.say("planning on the release")
@@ -169,7 +168,7 @@ def _beside(card: AnyCard, recipe: Recipe) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Made:
+class MadeRun:
     """A run made of a release: ``snapshot`` is that of the release, None for a night of a counter."""
 
     card: AnyCard
@@ -214,7 +213,7 @@ def looks_of(entries: Sequence[Entry], lineage: str) -> list[Entry]:
     return [e for e in entries if e.kind == "INSPECT" and e.lineage in among]
 
 
-def read_back(run: Made, home: Home, ledger: Ledger) -> Report | None:
+def read_back(run: MadeRun, home: Home, ledger: Ledger) -> Report | None:
     """The report of a published run; None where it has to be written: something would change, or was changed."""
     name, entries = run.name, ledger.entries()
     published, folder = publications(entries, name), home.runs / name
@@ -240,7 +239,7 @@ _ENDS = ("lower", "upper", "estimate", "optimal_upper")
 _Ends = TypeVar("_Ends", ValueFacts, Baseline)
 
 
-def publish_run(run: Made, home: Home, learnt: Learnt, ledger: Ledger) -> Report:
+def publish_run(run: MadeRun, home: Home, learnt: Learnt, ledger: Ledger) -> Report:
     """Write release, policy, certificate and report, and have the ledger vouch for them (PUBLISH).
 
     They are byte-identical for one release, one recipe and as many looks at the data (INSPECT): the page says that
@@ -273,7 +272,9 @@ def publish_run(run: Made, home: Home, learnt: Learnt, ledger: Ledger) -> Report
     return report
 
 
-def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, record: SimulatedLog | None) -> Report:
+def compose(
+    run: MadeRun, learnt: Learnt, entries: Sequence[Entry], folder: Path, record: SimulatedLog | None
+) -> Report:
     """Write all files of a run but release and recipe, of which they are made; for publishing and for verifying.
 
     Returns the run's report.
@@ -333,7 +334,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, r
     return report
 
 
-def _verdict(facts: LearntFacts, run: Made, promise: Guarantee, entries: Sequence[Entry]) -> Verdict:
+def _verdict(facts: LearntFacts, run: MadeRun, promise: Guarantee, entries: Sequence[Entry]) -> Verdict:
     """The answer of held-out people; without any, why there are none."""
     card, recipe, data = run.card, run.recipe, declared(run.card, run.snapshot)
     if facts.evaluation is None:
@@ -480,7 +481,7 @@ def _with(value: _Ends, changes: Dump) -> _Ends:
     return type(value).model_validate({**value.parts(), **changes})
 
 
-def _record_of(run: Made, home: Home) -> SimulatedLog | None:
+def _record_of(run: MadeRun, home: Home) -> SimulatedLog | None:
     """The record of the log that a run's snapshot was read from; None for any other log under the same card.
 
     A record that cannot be read counts as none.

@@ -108,8 +108,8 @@ def _regenerate(card: AnyCard, to: Path | None) -> Dump:
 
 def _world_log(name: str, options: LogOptions, home: Home) -> Dump:
     from pipeline.mdp.planning import policy_value
-    from pipeline.worlds.exact import best_bin_policy_value, world_values
     from pipeline.worlds.synthetic import Simulated, checked, tabular_log, world_card, world_readme
+    from pipeline.worlds.world import best_bin_policy_value, world_values
 
     folder, params = world_folder(name, home), options.arguments()
     world = load_world(name, folder, **params)
@@ -147,7 +147,7 @@ def _world_log(name: str, options: LogOptions, home: Home) -> Dump:
 def _plant_log(name: str, options: LogOptions, home: Home) -> Dump:
     from pipeline.online.declared_world import plant_card
     from pipeline.worlds.plants import explorer_value, load_lq_world
-    from pipeline.worlds.simulated_logs import Made, write_lq_log
+    from pipeline.worlds.simulated_logs import LogRecipe, write_lq_log
     from pipeline.worlds.synthetic import Simulated, world_readme
 
     owner = "worlds of states and actions; a plant has its own"
@@ -165,7 +165,7 @@ def _plant_log(name: str, options: LogOptions, home: Home) -> Dump:
     log = {"episodes": episodes, "horizon": system.horizon, "logging policy": behaviour, "seed": seed}
     readme = world_readme(name=dataset, world=name, params={}, log=log, values=exact, command=options.command(name))
     about = [f"{episodes} episodes of the plant {name}, logged by {behaviour}.  See README.md."]
-    made_of = Made(name, behaviour, episodes, seed)
+    made_of = LogRecipe(name, behaviour, episodes, seed)
     record = {"name": name, "behaviour": behaviour, "log": {"episodes": episodes, "seed": seed}}
     learner = {"recipe": {"agent": "dp-lqr"}}
     simulated = Simulated(

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field, FiniteFloat, ValidationError
 
 from flows.config.home import CardLike, Home
-from flows.jobs.opened import Policy, Run, find_run
+from flows.jobs.opened import Run, RunPolicy, find_run
 from flows.jobs.promotion import PRACTICE, practice_serves
 from flows.server.serving import ACCESS, access
 from pipeline.declaration.toml import CardError, Strict
@@ -58,10 +58,10 @@ class Served:
     home: Home
     run: str
     card: CardLike | None
-    _cached: tuple[Path, Policy] | None = None
+    _cached: tuple[Path, RunPolicy] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def policy(self) -> Policy:
+    def policy(self) -> RunPolicy:
         """The one in use now.
 
         Raises CardError if the name leads nowhere.

@@ -225,7 +225,7 @@ class Problem:
         if (self.rewards is None) == isinstance(self.task.rewards, LearntRewards):
             raise ValueError("rewards are either known to the task or learnt by a regression")
 
-    def observe(self, rows: Rows, trajectory: Trajectory) -> None:
+    def observe(self, rows: RegressionRows, trajectory: Trajectory) -> None:
         """Pass a batch of episodes, played with the V of ``rows``, to every counter."""
         self.transitions.regularizer.observe(rows.transitions(trajectory))
         if self.rewards is not None:
@@ -305,7 +305,7 @@ class Predictor:
         return upper.reshape(self._features.states, self._features.actions)
 
 
-class Rows:
+class RegressionRows:
     """Regression rows of the episodes that are played with one V: computed once, read by (s, a)."""
 
     def __init__(self, task: MixtureTask, V: Array) -> None:
@@ -359,7 +359,7 @@ def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agen
     for episodes in plan_lengths(problem.task.episodes, growth):
         plan = planned(problem, rng)
         trajectory = yield Rollout(plan.policy, episodes)
-        problem.observe(Rows(problem.task, plan.V), trajectory)
+        problem.observe(RegressionRows(problem.task, plan.V), trajectory)
     return planned(problem, rng).policy
 
 
@@ -401,7 +401,7 @@ def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:
     for episodes in plan_lengths(problem.task.episodes, growth):
         values = _values(problem, policy)
         trajectory = yield Rollout(policy, episodes)
-        problem.observe(Rows(problem.task, values.V), trajectory)
+        problem.observe(RegressionRows(problem.task, values.V), trajectory)
         ascent += episodes * eta * values.Q
         policy = softmax(ascent)
     return policy

@@ -21,8 +21,7 @@ import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 
 from pipeline.arrays import Array
-from pipeline.declaration.declared_features import OBSERVED, Features
-from pipeline.declaration.domain import LINEAR_QUADRATIC, Cost, Domain, LinearQuadratic, Vector
+from pipeline.declaration.domain import LINEAR_QUADRATIC, Cost, Domain, Features, LinearQuadratic, Vector
 from pipeline.declaration.lineage import Declaration, files_of, sha256_of
 from pipeline.declaration.source import (
     CONSTANT,
@@ -37,6 +36,7 @@ from pipeline.declaration.source import (
 )
 from pipeline.declaration.toml import CardError as CardError
 from pipeline.declaration.toml import Strict, read_toml, table_in, validated
+from pipeline.mdp.features import KINDS
 from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
 
@@ -94,7 +94,7 @@ class Reward(Strict):
             self.kind != "estimate" or not all(low <= paid <= high for paid in self.words.values())
         ):
             raise ValueError(f"words: what a text pays lies in range, of kind = 'estimate'; got {self.words}")
-        if self.paid == "last" and (self.kind != "estimate" or not low <= 0 <= high or self._off_lattice(0.0)):
+        if self.paid == "last" and (self.kind != "estimate" or not low <= 0 <= high or self._zero_is_off_the_lattice):
             raise ValueError("paid = 'last': the other rows pay 0, a point of the lattice, and kind is 'estimate'")
         if self.total is not None and self.total > MOST:
             raise ValueError(f"total must be at most {MOST:g}; got {self.total}")
@@ -114,8 +114,9 @@ class Reward(Strict):
             raise ValueError(f"on_entering: 0 and every entry must lie in [{low}, {high}]; got {self.on_entering}")
         return self
 
-    def _off_lattice(self, reward: float) -> bool:
-        k = (reward - self.range[0]) / self.unit
+    @property
+    def _zero_is_off_the_lattice(self) -> bool:
+        k = self.range[0] / self.unit
         return abs(k - round(k)) > 1e-9
 
     def check_discount(self, dynamics: str) -> None:
@@ -467,7 +468,7 @@ class Card(Declaration):
             defaults["tolerance"] = {"unknown_label": UNKNOWN_LABELS}
         if (features := table_in(given.get("features"))) is not None:
             # features of an observation lie in the unit ball by construction, and have no finite set of rows
-            return {**defaults, **given, "features": {"balanced": features.get("kind") not in OBSERVED, **features}}
+            return {**defaults, **given, "features": {"balanced": features.get("kind") not in KINDS, **features}}
         return {**defaults, **given}
 
     @model_validator(mode="after")
@@ -497,7 +498,7 @@ class Card(Declaration):
         if d.observation is not None:
             if self.source.layout == "wide":
                 raise ValueError("domain.observation needs source.layout = 'long': one row a step")
-            d.observation.check_alike("source.columns.next_observation", cols.next_observation)
+            d.observation.check_next(cols.next_observation)
         elif cols.next_observation is not None:
             raise ValueError("source.columns.next_observation goes with domain.observation")
         if d.horizon == 1 and not d.states.ends:
@@ -583,7 +584,7 @@ class LqCard(Declaration):
             raise ValueError("source.columns needs 'step' and 'episode_id' when domain.horizon > 1")
         if cols.next_observation is None and d.horizon == 1:
             raise ValueError("source.columns.next_observation is missing; with one step nothing else tells it")
-        d.observation.check_alike("source.columns.next_observation", cols.next_observation)
+        d.observation.check_next(cols.next_observation)
         self.cost.quadratic(d.observation.size, d.action.size, d.horizon)
         return self
 

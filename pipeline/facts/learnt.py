@@ -6,7 +6,7 @@ A policy as a page draws it, a table of actions or the gains of a controller, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -322,6 +322,20 @@ class ValueFacts(Part):
     status: Status
     assumes: list[str]
     start: Literal["released", "declared", "people"]
+
+    @classmethod
+    def unclaimed(
+        cls,
+        least: float,
+        most: float,
+        assumes: list[str],
+        start: Literal["released", "declared"],
+        estimate: float | None = None,
+    ) -> Self:
+        """The facts of a value of which only the possible range is claimed."""
+        ends = {"lower": least, "upper": None, "lower_trivial": least, "upper_trivial": most, "gap": None}
+        flags = {"optimal_upper": None, "lower_flag": "trivial", "upper_flag": "trivial", "status": "modelled"}
+        return cls.model_validate({**ends, **flags, "estimate": estimate, "assumes": assumes, "start": start})
 
 
 class Baseline(Part):

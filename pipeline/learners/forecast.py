@@ -88,7 +88,7 @@ class _Declared(NamedTuple):
 
 def _known(card: Card, declared: Known) -> _Declared:
     from pipeline.worlds.catalog import load_world
-    from pipeline.worlds.exact import best_value, binned_behaviour, binned_process, true_value
+    from pipeline.worlds.world import best_value, binned_behaviour, binned_process, true_value
 
     world, name = load_world(declared.world, card.folder), declared.behaviour
     mdp, behaviour = binned_process(card, world, name), binned_behaviour(card, world, name)

@@ -1,20 +1,18 @@
 """Protocols of a learner: from a card and the terms of a recipe to a priced plan, a release, and a policy.
 
-An agent is one entry of :data:`AGENTS`: a learner, and whether it adds noise.  No other module knows agents by name or
+An agent is one name of :data:`AGENTS`: a learner, and whether it adds noise.  No other module knows agents by name or
 by kind, or the policies that they write.  :func:`guard` puts a run behind its gate: the gate takes a share of the
 budget, the run draws with the rest.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pipeline.arrays import Integers
@@ -23,7 +21,9 @@ from pipeline.declaration.code import is_plugin, plugin
 from pipeline.facts.answers import CallFacts
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
 from pipeline.facts.promise import Joint, MechanismFacts
-from pipeline.learners.policy_files import Codec, Exported, PolicyFiles, StoredPolicy, read_policy_files
+from pipeline.learners.policy_files import (
+    PolicyFiles,
+)
 from pipeline.learners.terms import Terms
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import Body, Entry
@@ -33,7 +33,7 @@ from pipeline.privacy.budget import down, fraction_of, rho_of_pure, up
 from pipeline.privacy.losses import SpentBudget, safe_epsilon, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release, total_epsilon, total_rho
-from pipeline.privacy.release_file import describe_mechanism, read_release, sha256_file
+from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import GateLayout
 from pipeline.statistics.private_sum import PrivateSum
@@ -41,7 +41,6 @@ from pipeline.transaction.drawing import Charge, Drawing, Gate, key_of
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
-    from pipeline.facts.report import Report
     from pipeline.worlds.surrogate import SimulatedRun
 
 
@@ -255,23 +254,8 @@ _TWINS = {
 _LINEAR, _EXPLORES = ("vapvi", "pevi", "one-shot"), "ucbvi"
 
 
-class _Agents(Mapping[str, Agent]):
-    """By name; a learner is loaded where its agent is asked for."""
-
-    def __getitem__(self, name: str) -> Agent:
-        return _agent(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in _TWINS
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_TWINS)
-
-    def __len__(self) -> int:
-        return len(_TWINS)
-
-
-AGENTS: Mapping[str, Agent] = _Agents()
+AGENTS = tuple(_TWINS)
+"""Names of the agents; a learner is loaded where :func:`find` is asked for its agent."""
 
 
 @cache
@@ -314,7 +298,7 @@ def rivals(agent: str, card: AnyCard, *, private: bool) -> Iterator[tuple[str, A
         else:
             reads = method == "lqr"
         if reads and name.startswith("dp-") == private and (method != _EXPLORES or name == agent):
-            yield name, AGENTS[name]
+            yield name, find(name)
 
 
 def find(name: str) -> Agent:
@@ -323,7 +307,7 @@ def find(name: str) -> Agent:
     Raises KeyError if there is none of that name.
     Raises CardError if a plug-in is not permitted, cannot be found, or is no agent.
     """
-    return plugin(name, Agent) if is_plugin(name) else AGENTS[name]
+    return plugin(name, Agent) if is_plugin(name) else _agent(name)
 
 
 def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
@@ -339,7 +323,7 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
     learner = find(terms.agent).learner
     # no ledger could recompute the charge of a plug-in's own learner
     is_own_code = is_plugin(terms.agent) and card.kind == "real"
-    if is_own_code and type(learner) not in {type(agent.learner) for agent in AGENTS.values()}:
+    if is_own_code and type(learner) not in {type(find(name).learner) for name in AGENTS}:
         raise CardError(
             f"{card.name} is registered as real: {terms.agent} draws by code of its own, and what it would be charged "
             "nobody could verify; give one of the house's learners a planner of your own (docs/extend.md)"
@@ -350,57 +334,6 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
     from pipeline.learners.held_out import hold_out
 
     return hold_out(plan, card, terms)
-
-
-def _codec(kind: str | None) -> Codec:
-    """By the ``kind`` of policy.json, which a table of decisions does not have."""
-    if kind == "linear_quadratic":
-        from pipeline.learners.decisions import read_gains_view, stored_gains
-
-        return Codec(("policy",), read_gains_view, stored_gains)
-    from pipeline.learners import decisions
-
-    match kind:
-        case "linear_observed":
-            from pipeline.learners.decisions import stored_observed
-
-            return Codec(("policy", "decisions"), decisions.read_linear_view, stored_observed)
-        case "one_step":
-            from pipeline.learners.one_step_learning import read_step_view
-
-            return Codec(("policy",), read_step_view, decisions.stored_decisions)
-        case _:
-            linear = Codec(("policy", "decisions"), decisions.read_linear_view, decisions.stored_decisions)
-            counts = Codec(("policy",), decisions.read_counts_view, decisions.stored_decisions)
-            played = Codec(("policy",), decisions.read_played_view, decisions.stored_decisions)
-            return {None: counts, "linear": linear, decisions.PLAYED: played}[kind]
-
-
-def read_view(report: Report, folder: Path) -> PolicyView:
-    """The policy of a run's folder as the page draws it.
-
-    Raises OSError, ValueError, KeyError if a file is missing or damaged.
-    """
-    files, codec = read_policy_files(folder, _codec)
-    return codec.view(files, report, lambda: read_release(folder))
-
-
-def read_stored(folder: Path) -> StoredPolicy:
-    """The policy of a run's folder with labels and guarantee.
-
-    Raises CardError if a file of the folder is missing or damaged.
-    """
-    try:
-        files, codec = read_policy_files(folder, _codec)
-        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        digest, play = sha256_file(folder / "policy.parquet"), files.labels.get("play")
-        exported = Exported(folder.name, report["guarantee"]["sentence"], digest, play)
-        return codec.stored(files, report, exported)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
-        raise CardError(
-            f"{folder.name}: the run's policy cannot be read ({type(e).__name__}); `reticent run` its recipe again: "
-            "a committed release is replayed at no cost"
-        ) from None
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,8 @@ from pipeline.declaration.domain import Domain, Vector
 from pipeline.facts import learnt as learnt_facts
 from pipeline.facts.answers import CallFacts
 from pipeline.facts.promise import Joint, MechanismFacts, vector_facts
-from pipeline.learners import decisions
+from pipeline.learners import policy_files
 from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced, table_size
-from pipeline.learners.policy_files import PolicyFiles, columns_by_step
 from pipeline.learners.tabular_learning import simple_policies
 from pipeline.learners.terms import Linear, Terms, check_gaussian
 from pipeline.ledger.chain import Body
@@ -443,14 +442,14 @@ class LinearLearnt:
     baselines: Mapping[str, learnt_facts.Baseline]
     best: learnt_facts.Best | None
 
-    def files(self) -> PolicyFiles:
+    def files(self) -> policy_files.PolicyFiles:
         """The decisions have a digest of their own."""
         policy, d = self.policy, self.request.plan.features.dimension
         upper = np.triu_indices(d)
         weights = np.stack([np.concatenate([b.w, b.inverse[upper]]) for b in self.result.backups])
-        return PolicyFiles(
-            {**decisions.decision_labels(self.request.card, self.request.points.names), **_weight_labels(self)},
-            {"policy": columns_by_step(weights), "decisions": decisions.decision_columns(policy)},
+        return policy_files.PolicyFiles(
+            {**policy_files.decision_labels(self.request.card, self.request.points.names), **_weight_labels(self)},
+            {"policy": policy_files.columns_by_step(weights), "decisions": policy_files.decision_columns(policy)},
         )
 
     def facts(self) -> learnt_facts.LearntFacts:
@@ -464,16 +463,16 @@ class LinearLearnt:
             features=learnt_facts.FeatureFacts(
                 kind=map_.kind, dimension=r.plan.features.dimension, balanced=map_.balanced
             ),
-            policy=decisions.decision_facts(self.policy, self.result.tied),
+            policy=policy_files.decision_facts(self.policy, self.result.tied),
             best=self.best,
         )
 
     def view(self) -> learnt_facts.Decisions:
         labels = list(self.request.points.names), self.request.card.domain.action_labels
-        return decisions.linear_view(labels, self.policy, self.result.tied, self.files())
+        return policy_files.linear_view(labels, self.policy, self.result.tied, self.files())
 
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
-        return decisions.tabular_truth(self.request.card, world, behaviour, self.policy)
+        return policy_files.tabular_truth(self.request.card, world, behaviour, self.policy)
 
 
 def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
@@ -616,7 +615,7 @@ def _value(learnt: LinearLearnt) -> learnt_facts.ValueFacts:
         "rewards and transitions are linear in the declared features: "
         + ("true of any process, one feature a pair" if one_hot else "declared, not checked"),
         learnt_facts.UNMEASURED,
-        *decisions.total_assumed(card),
+        *policy_files.total_assumed(card),
     ]
     if observed and not request.adaptive:
         assumes.append("values of what follows were fitted by the declared features: both ends leave the misfit out")
@@ -648,7 +647,7 @@ def _weight_labels(learnt: LinearLearnt) -> Body:
     f, x = request.task.reference, request.plan.features
     feature_map = {"integers": f.astype(np.int64).tolist(), "square": x.square, "unit_squared": str(x.unit_squared)}
     return {
-        "kind": "linear" if request.observed is None else decisions.OBSERVED_KIND,
+        "kind": "linear" if request.observed is None else policy_files.OBSERVED_KIND,
         "dimension": int(f.shape[-1]),
         "weights": "index below d: w; from d on: the upper triangle of the inverse Gram matrix, row by row",
         "rule": "Q = phi.w + offset - multiplier (phi.inverse.phi)^1/2 - constant, clipped; phi = unit x integers; "
@@ -675,7 +674,7 @@ def _observed_labels(learnt: LinearLearnt) -> Body:
         "live_states": request.card.domain.live_states,
         "never": [str(a) for a in np.array(request.card.domain.action_labels)[~request.points.allowed[0]]],
         "threshold": learnt.threshold,
-        "advised": decisions.ADVISED,
+        "advised": policy_files.ADVISED,
         "lattice": request.task.lattice,
         "states_are": "public observations, as logged: the declared first ones, the axes of the ball, and a draw in it",
     }

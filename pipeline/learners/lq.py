@@ -18,9 +18,8 @@ from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, CardError, LqCard, require_linear_quadratic
 from pipeline.facts import learnt as learnt_facts
 from pipeline.facts.promise import Joint
-from pipeline.learners.decisions import gain_files
 from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
-from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.policy_files import PolicyFiles, gain_files
 from pipeline.learners.terms import Lq, Terms, check_gaussian
 from pipeline.ledger.chain import Body
 from pipeline.logs.regression_sums import lazy_lq_sums
@@ -72,20 +71,7 @@ class LqLearnt:
     def facts(self) -> learnt_facts.LearntFacts:
         """A linear controller neither abstains nor ties."""
         r, least = self.result, least_value(self.run.card)
-        value = learnt_facts.ValueFacts(
-            lower=least,
-            upper=None,
-            estimate=self._estimate(r.gains),
-            optimal_upper=None,
-            lower_trivial=least,
-            upper_trivial=0.0,
-            gap=None,
-            lower_flag="trivial",
-            upper_flag="trivial",
-            status="modelled",
-            assumes=list(_ASSUMES),
-            start="declared",
-        )
+        value = learnt_facts.ValueFacts.unclaimed(least, 0.0, list(_ASSUMES), "declared", self._estimate(r.gains))
         return learnt_facts.LearntFacts(
             constants=self._constants(),
             value=value,

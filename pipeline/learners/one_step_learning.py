@@ -25,16 +25,8 @@ from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular, task_of
 from pipeline.facts import learnt as learnt_facts
 from pipeline.facts.promise import Joint, present
-from pipeline.learners.decisions import (
-    decision_columns,
-    decision_facts,
-    decision_labels,
-    policy_of,
-    tabular_truth,
-    total_assumed,
-)
+from pipeline.learners import policy_files
 from pipeline.learners.learner import Quote, described, fitting_rho, joint_quote, listed_facts, priced
-from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import OneStep, Terms, check_gaussian
 from pipeline.ledger.chain import Body
 from pipeline.logs.rules import gated_rules
@@ -53,7 +45,6 @@ from pipeline.transaction.drawing import Stage
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
-    from pipeline.facts.report import Report
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
     from pipeline.worlds.surrogate import SimulatedRun
 
@@ -78,9 +69,9 @@ class LearntStep:
     def policy(self) -> Policy:
         return self.found.policy
 
-    def files(self) -> PolicyFiles:
-        labels = {**decision_labels(self.plan.card), "kind": KIND}
-        return PolicyFiles(labels, {"policy": decision_columns(self.policy)})
+    def files(self) -> policy_files.PolicyFiles:
+        labels = {**policy_files.decision_labels(self.plan.card), "kind": KIND}
+        return policy_files.PolicyFiles(labels, {"policy": policy_files.decision_columns(self.policy)})
 
     def facts(self) -> learnt_facts.LearntFacts:
         """Facts without an estimate of the value: no released number gives one."""
@@ -91,17 +82,17 @@ class LearntStep:
             value=_value(self.plan.card),
             model_baselines={},
             joint=Joint.model_validate(joint),
-            policy=decision_facts(self.policy, no_ties),
+            policy=policy_files.decision_facts(self.policy, no_ties),
             # differences are cut before they are summed: no sum of theirs bounds what whole ones gain
             best=learnt_facts.Best(math.inf, measured=True),
         )
 
     def view(self) -> learnt_facts.Decisions:
         d = self.plan.card.domain
-        return _view((d.live_states, d.action_labels), self.policy, self.release)
+        return policy_files.step_view((d.live_states, d.action_labels), self.policy, self.release)
 
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
-        return tabular_truth(self.plan.card, world, behaviour, self.policy)
+        return policy_files.tabular_truth(self.plan.card, world, behaviour, self.policy)
 
 
 def _answer(plan: TargetPlan, release: Release, stage: StageName) -> one_step.Answer:
@@ -188,17 +179,6 @@ def mean_error(plan: TargetPlan, release: Release) -> float:
     return width * float(np.clip(answer.targets.sum() / max(float(answer.rows.sum()), 1.0), -1, 1))
 
 
-def _view(labels: tuple[list[str], list[str]], policy: Policy, release: Release) -> learnt_facts.Decisions:
-    """Rows beside each state and action are evidence; a cap by both makes no frequency of practice of them."""
-    evidence = np.maximum(release.tables["q_count"], 0).astype(np.float64)
-    return learnt_facts.decisions(labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
-
-
-def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> learnt_facts.Decisions:
-    """See :class:`~pipeline.learners.policy_files.Codec`."""
-    return _view((files.labels["states"], files.labels["actions"]), policy_of(files), release())
-
-
 def _settings(plan: TargetPlan, terms: Terms) -> OneStep:
     """The recipe's settings, with a floor at which held-out people can confirm an action."""
     settings = terms.one_step or OneStep()
@@ -249,26 +229,15 @@ def _constants(plan: TargetPlan, terms: Terms) -> learnt_facts.TabularConstants:
 def _value(card: Card) -> learnt_facts.ValueFacts:
     """No interval: the rows that made the policy cannot say what it is worth (they chose it)."""
     least, most = task_of(card).value_range(0)
-    return learnt_facts.ValueFacts(
-        lower=least,
-        upper=None,
-        estimate=None,
-        lower_trivial=least,
-        upper_trivial=most,
-        gap=None,
-        optimal_upper=None,
-        lower_flag="trivial",
-        upper_flag="trivial",
-        status="modelled",
-        assumes=[
-            "nothing is claimed but what declared rewards allow: an estimate from the rows that chose the policy would "
-            "be too high",
-            "the declared states hold all that drives both what is done and what comes of it",
-            "a return is what the log holds from a row to the end of its episode",
-            *total_assumed(card),
-        ],
-        start="released" if card.domain.start == "released" else "declared",
-    )
+    assumes = [
+        "nothing is claimed but what declared rewards allow: an estimate from the rows that chose the policy would be "
+        "too high",
+        "the declared states hold all that drives both what is done and what comes of it",
+        "a return is what the log holds from a row to the end of its episode",
+        *policy_files.total_assumed(card),
+    ]
+    start = "released" if card.domain.start == "released" else "declared"
+    return learnt_facts.ValueFacts.unclaimed(least, most, assumes, start)
 
 
 # rows of a person that count, of all that one may have: later ones cost more than they teach

@@ -16,8 +16,7 @@ from pipeline.agents.suboptimality import best_supported, rows_of
 from pipeline.declaration.card import Card, declared_start, task_of
 from pipeline.declaration.code import syntax_digest
 from pipeline.facts import learnt as learnt_facts
-from pipeline.learners import decisions
-from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners import policy_files
 from pipeline.learners.tabular_learning import CountsResult
 from pipeline.learners.terms import Planner, Terms
 from pipeline.ledger.chain import canonical
@@ -74,8 +73,8 @@ class LearntCounts:
     release: Release
     covered: bool = True
 
-    def files(self) -> PolicyFiles:
-        return decisions.decision_files(self.card, self.learnt.plan.policy)
+    def files(self) -> policy_files.PolicyFiles:
+        return policy_files.decision_files(self.card, self.learnt.plan.policy)
 
     def facts(self) -> learnt_facts.LearntFacts:
         # theorem and measurements are of one release, not of a sum of nights
@@ -88,7 +87,7 @@ class LearntCounts:
             model_baselines=dict(self.learnt.baselines),
             practice=practice_facts(self.learnt.against, self.learnt.plan.policy),
             consistency=consistency_facts(self.learnt.consistency, self.learnt.prepared),
-            policy=decisions.decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
+            policy=policy_files.decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
             contained=None if row is None else _contained(row),
             best=self._best(),
         )
@@ -101,10 +100,10 @@ class LearntCounts:
 
     def view(self) -> learnt_facts.Decisions:
         d, plan = self.card.domain, self.learnt.plan
-        return decisions.counts_view((d.live_states, d.action_labels), plan.policy, plan.tied, self.release)
+        return policy_files.counts_view((d.live_states, d.action_labels), plan.policy, plan.tied, self.release)
 
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
-        return decisions.tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
+        return policy_files.tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
 
 
 def _constants(learnt: CountsResult, p: Planner) -> learnt_facts.TabularConstants:
@@ -224,7 +223,7 @@ def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -
         + ("estimated from the released counts" if d.start == "released" else "declared on the card"),
         "rewards take only values of the declared lattice (others were rounded down before anything was summed)",
     ]
-    assumes += decisions.total_assumed(card)
+    assumes += policy_files.total_assumed(card)
     if d.dynamics == "stationary":
         assumes.append("the dynamics do not depend on the step (declared; all steps share one table)")
     if d.markov == "aggregated":

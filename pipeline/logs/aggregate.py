@@ -30,7 +30,7 @@ from pipeline.logs.store import CANONICAL, Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums, Tables
-from pipeline.statistics.played import Play, PlayedLayout, meets
+from pipeline.statistics.played import Allocation, PlayedLayout, meets
 
 # a row group of a part file: a batch is then neither cut nor copied together
 BATCH_ROWS = 1 << 18
@@ -225,7 +225,7 @@ class Arms:
     """
 
     layout: PlayedLayout
-    play: Play | None
+    play: Allocation | None
 
     def add(self, rows: pl.DataFrame, new: pl.DataFrame) -> Tables:
         """Sum ``rows`` (``user_id, episode_id, reward``), whole episodes of the people ``new``."""

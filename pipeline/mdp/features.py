@@ -217,15 +217,14 @@ _ROUNDS = 500
 _RANK = 1e-9
 
 
-def balance(features: FeatureMap, steps: int = 1024) -> FeatureMap:
-    """The same features in John's position, unused directions dropped, on the lattice of ``1 / steps``.
+def balance(features: FeatureMap) -> FeatureMap:
+    """The same features in John's position, unused directions dropped, on the lattice of :func:`finite_map`.
 
     ``features``: declared integers ``(S, A, d)``.
-    ``steps``: lattice steps of one unit of length, of the new map.
     Returns ``(S, A, rank)``, every ``phi`` in the unit ball.
     """
     phi = balance_rows(features.integers.reshape(-1, features.dimension).astype(np.float64))
-    return finite_map(phi.reshape(*features.integers.shape[:2], -1), steps)
+    return finite_map(phi.reshape(*features.integers.shape[:2], -1))
 
 
 def balance_rows(rows: Array) -> Array:

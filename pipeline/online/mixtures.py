@@ -233,7 +233,7 @@ def problem_of(
     """The agent's problem, and the guarantee of its noise; without ``reads`` its sums are of noise alone."""
     task = _task(trial, s, world)
     radii, reward_radii = _radii(trial, s)
-    source = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    source = trial.noise(_NOISE)
     of_transitions, *of_rewards = _regressions(task, s)
     transitions = _regularizer(trial, s, *of_transitions, source)
     transitions.reads = reads

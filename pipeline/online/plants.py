@@ -148,7 +148,7 @@ def control_of(world: LqSystem) -> LqControl:
 def noise_of(trial: Trial) -> SeededNoise:
     """The trial's noise, apart from the world's stream."""
     micro_epsilon = 0 if trial.epsilon is None or math.isinf(trial.epsilon) else round(trial.epsilon * 10**6)
-    return SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes, micro_epsilon)))
+    return trial.noise(_NOISE, micro_epsilon)
 
 
 # lengths to which dp-lqr cuts states and successors, tuned on other systems

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pipeline.declaration.code import is_plugin, plugin
 from pipeline.declaration.toml import CardError
-from pipeline.online import logged, mixtures, plants, rollouts, shuffle, tabular
+from pipeline.online import mixtures, plants, rollouts, shuffle, tabular
 from pipeline.online.trial import Measured, OnlineAgent, Outcome, Trial, sent_by_user
 
 
@@ -31,7 +31,6 @@ def no_data(trial: Trial) -> Outcome:
 
 AGENTS: Mapping[str, OnlineAgent] = {
     **rollouts.AGENTS,
-    **logged.AGENTS,
     **tabular.AGENTS,
     **plants.AGENTS,
     "no-data": OnlineAgent(no_data, defaults={"of": None}),

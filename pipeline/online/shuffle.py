@@ -25,7 +25,6 @@ from pipeline.mdp.policy import set_values
 from pipeline.online.rollouts import BatchWorld, play, world_of
 from pipeline.online.trial import BatchTarget, OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.privacy.losses import Trust
-from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle import of_one_episode, smallest_total
 from pipeline.statistics.interactive_counts import BatchPrivatizer
 from pipeline.statistics.online_counts import BatchLayout, NoisyTables
@@ -54,7 +53,7 @@ def sdp_pe(trial: Trial) -> Outcome:
     task = agent.BatchTask(mdp.shape, mdp.start, trial.episodes)
     constants = _agent_constants(knobs)
     privatizer = privatizer_of(trial, knobs, mdp.horizon)
-    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    noise = trial.noise(_NOISE)
     try:
         asks = agent.sdp_pe(task, constants, trial.stream(_TIES))
         protocol = bool(knobs["protocol"]) and privatizer.trust == Trust.SHUFFLE

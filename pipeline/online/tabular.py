@@ -1,11 +1,20 @@
-"""UCBVI and its private kin: one planner, four trust models.
+"""Agents in known tabular worlds that plan on counts: UCBVI and its private kin, and DP-APVI on a log.
 
-Options of a trial, all with defaults: ``constants`` (``practical``; ``paper``: a plan an episode, and a bonus that
-covers all with probability 0.9) and what follows from it: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, ``growth``
-and ``visits`` of the batches; ``first`` of these; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
-``learnt``); ``warm_start``, a run that released counts; ``episodes_per_user``: m, most episodes of one user, who may
-come at any time; for joint privacy ``mechanism`` and ``leaves`` of the counter; for the shuffle model ``honest``, and
-``protocol`` (true: every message is sent and shuffled, as bytes).
+**UCBVI and its kin** are one planner under four trust models.  Options of a trial, all with defaults: ``constants``
+(``practical``; ``paper``: a plan an episode, and a bonus that covers all with probability 0.9) and what follows from
+it: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, ``growth`` and ``visits`` of the batches; ``first`` of these;
+``pooled`` (one table for all steps); ``rewards`` (``known`` | ``learnt``); ``warm_start``, a run that released counts;
+``episodes_per_user``: m, most episodes of one user, who may come at any time; for joint privacy ``mechanism`` and
+``leaves`` of the counter; for the shuffle model ``honest``, and ``protocol`` (true: every message is sent and shuffled,
+as bytes).
+
+**DP-APVI** (paper 003): others' episodes were logged, a trusted curator releases their counts once.  Tables are drawn
+from the exact law of whole episodes, never row by row, so that a log of 10^8 people costs what one of 10^3 does.  A
+card's cap on one person's steps in a cell is charged, as always, but cannot be applied to tables: what it drops of a
+real log stays in here.  Seeded noise: nothing is private.  Options of a trial: ``behaviour`` ("uniform": the world's
+logging policy), ``rewards`` ("known" | "learnt": a coin a step, as online agents send it), ``pooled`` (false: a table a
+step), ``constants`` ("practical").  Agents do not know which states end an episode.  The regret of the outcome is that
+of K further episodes, beside the logged ones.
 """
 
 from __future__ import annotations
@@ -14,15 +23,18 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
+from pipeline.agents.pessimism import constants
 from pipeline.agents.ucbvi import CountTask, UcbviConstants, practical, practical_joint, practical_local, theory, ucbvi
-from pipeline.declaration.card import CardError
-from pipeline.mdp.model import TabularMDP
+from pipeline.arrays import Array
+from pipeline.declaration.card import Card, CardError
+from pipeline.mdp.model import TabularMDP, Task
 from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.rollout import Pace, batch_ends
-from pipeline.online.rollouts import CountWorld, as_printed, counts_before, emitted, play, world_of
+from pipeline.online.rollouts import CountWorld, as_printed, counts_before, emitted, logging_policy, play, world_of
 from pipeline.online.trial import (
     CountsTarget,
     OnlineAgent,
@@ -34,8 +46,12 @@ from pipeline.online.trial import (
     run_named,
     staged_curve,
 )
+from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.privacy.release import total_rho
 from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.interactive_counts import (
     CountMechanism,
     InteractiveCounts,
@@ -45,7 +61,9 @@ from pipeline.statistics.interactive_counts import (
     local,
 )
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.private_sum import asked, asked_rho
+from pipeline.statistics.private_sum import PrivateSum, asked, asked_rho
+from pipeline.worlds.surrogate import Logged
+from pipeline.worlds.synthetic import simulated_card
 
 DEFAULTS: dict[str, Plain] = {
     "c": None,
@@ -69,7 +87,9 @@ DEFAULTS: dict[str, Plain] = {
 _NOISE_IN_MEMORY = 2**24
 # a smaller batch has the same noise and hides each user less
 _CROWD = 64
-_NOISE = 1
+_NOISE, _TIES = 1, 2
+# of the agents that learn from a log
+_OF_LOGS: dict[str, Plain] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
 
 Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
 
@@ -135,7 +155,7 @@ def _played(trial: Trial, make: Make, *, unread: bool = False) -> Outcome:
     layout = layout_of(trial, mdp)
     task = _task(mdp, layout)
     pace = pace_of(trial, layout)
-    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    noise = trial.noise(_NOISE)
     counts = make(trial, layout, pace.most, noise)
     constants = constants_of(trial, mdp)
     agent = ucbvi(task, pace, constants, counts_before(trial, layout))
@@ -176,7 +196,7 @@ def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """Exact cost of the trial's counts to one user (None where no rho is claimed), and the claim."""
     layout = layout_of(trial, world_of(trial))
-    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    noise = trial.noise(_NOISE)
     counts = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
     return counts.guarantee.rho, asked_rho(ask_of(trial))
 
@@ -225,14 +245,19 @@ def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
     """
     knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
     learnt, pooled = knobs.get("rewards", "known") == "learnt", bool(knobs.get("pooled", False))
-    alike = [mdp.transitions, *([mdp.rewards] if learnt else [])]
-    if pooled and any((x != x[:1]).any() for x in alike):
-        raise CardError(f"{trial.agent}: {trial.world} differs from step to step; leave out pooled")
+    if pooled:
+        _refuse_steps_apart(trial, mdp.transitions, *([mdp.rewards] if learnt else []))
     if learnt and mdp.rewards.min() < 0:
         raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; use rewards = 'known'")
     if H == 1 and not learnt:
         raise CardError(f"{trial.agent}: {trial.world} has one step and known rewards, so there is nothing to learn")
     return OnlineLayout(H, S, A, pooled, learnt, trial.episodes_per_user, apart=trial.agent == "dp-ucbvi-ldp")
+
+
+def _refuse_steps_apart(trial: Trial, *tables: Array) -> None:
+    """Refuse to pool the counts of a world whose ``tables (H, ...)`` differ from step to step."""
+    if any((x != x[:1]).any() for x in tables):
+        raise CardError(f"{trial.agent}: {trial.world} differs from step to step; leave out pooled")
 
 
 def _variant(trial: Trial, layout: OnlineLayout) -> str:
@@ -261,7 +286,110 @@ def _private(play: Callable[[Trial], Outcome], trust: Trust, cost: bool = False)
     )
 
 
+def plain_apvi(trial: Trial) -> Outcome:
+    """Pessimistic planning on exact counts of a log."""
+    return _learnt(trial, "none", trial.episodes)
+
+
+def dp_apvi(trial: Trial) -> Outcome:
+    """The same on one private release of them."""
+    trial.ask()
+    return _learnt(trial, "central", trial.episodes)
+
+
+def unread_log(trial: Trial) -> Outcome:
+    """A private release of an empty log: noise, abstaining and known rewards remain."""
+    return _learnt(trial, "none", 0)
+
+
+def _learnt(trial: Trial, trust: str, episodes: int) -> Outcome:
+    setting, knobs = logged(trial), _knobs(trial)
+    noise = trial.noise(_NOISE)
+    release = setting.released(setting.counts(episodes, trial.stream(0)), noise)
+    plan = setting.learn(release, trial.stream(_TIES))
+    best = optimum(setting.mdp)
+    loss = best - setting.value(plan.policy)
+    marks, summed = staged_curve([trial.episodes], [loss])
+    rho = total_rho(setting.mechanisms)
+    tables = "one table for all steps" if knobs["pooled"] else "a table a step"
+    facts = {
+        "trust": trust,
+        "variant": f"logged by {knobs['behaviour']}, {tables}, rewards {knobs['rewards']}",
+        "constants": knobs["constants"],
+        "true_rho": None if rho is None else float(rho),
+        "true_epsilon": None if rho is None else epsilon_from_rho(float(rho), trial.delta or 0.0),
+        "tie_share": float(plan.tied.mean()),
+        "abstains": float(plan.policy.abstains.mean()),
+        "noise_sd": {m.table: m.standard_deviation for m in setting.mechanisms}["n_sas"],
+        "final_loss": loss,
+        "optimum": best,
+    }
+    return Outcome(marks, summed, facts, emitted(setting.whole(plan.policy)), release)
+
+
+def targets_of_log(trial: Trial) -> list[PrivateSum]:
+    """The target of an audit: the one release of the log's tables."""
+    trial.ask()
+    setting = logged(trial)
+    return [PrivateSum(CountLayout(setting.card), setting.mechanisms)]
+
+
+def logged(trial: Trial) -> Logged:
+    """Card, task and mechanisms of a trial.
+
+    Raises CardError if an option is unknown or does not fit the world.
+    """
+    knobs, mdp = _knobs(trial), world_of(trial)
+    pooled, known = bool(knobs["pooled"]), knobs["rewards"] == "known"
+    if mdp.rewards.min() < 0:
+        raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; its bench has none of that")
+    if pooled:
+        _refuse_steps_apart(trial, mdp.transitions, mdp.rewards)
+    H, S, A = mdp.shape  # noqa: N806
+    card = _card(trial, mdp, pooled, known)
+    rewards = None if not known else mdp.rewards[:1] if pooled else mdp.rewards
+    task = Task(H, card.reward.range, np.ones((S, A), dtype=bool), rewards, can_end=False)
+    try:
+        mechanisms = count_sum(card, Ask(epsilon=trial.epsilon, delta=trial.delta)).mechanisms
+    except ValueError as e:
+        raise CardError(f"{trial.agent}: {e}") from None
+    behaviour = logging_policy(trial, str(knobs["behaviour"])).probabilities
+    chosen = constants(knobs["constants"], H * S * A, policy=card.domain.markov)
+    return Logged(card, task, mdp, behaviour, mechanisms, chosen)
+
+
+def _knobs(trial: Trial) -> dict[str, Any]:
+    knobs = trial.over(_OF_LOGS, rewards=("known", "learnt"), constants=("paper", "tail", "practical"))
+    if trial.calibration == "paper":
+        raise CardError(f"{trial.agent}: on this bench one table is released; use calibration = 'tight'")
+    return knobs
+
+
+def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
+    """The world as a curator would declare it; one episode a user."""
+    _, S, A = mdp.shape  # noqa: N806
+    top = float(mdp.rewards.max()) or 1.0
+    reward = {"kind": "table", "table": mdp.rewards[-1].tolist()} if known else {"kind": "estimate"}
+    columns = {"user_id": "user", "episode_id": "episode", "step": "step", "reward": "reward"}
+    tables = {
+        "domain": {
+            "horizon": mdp.horizon,
+            "dynamics": "stationary" if pooled else "per_step",
+            "states": {"column": "state", "labels": S},
+            "actions": {"column": "action", "labels": A},
+            "start": {str(s): float(p) for s, p in enumerate(mdp.start)},
+        },
+        "reward": reward | {"range": [0.0, top], "steps": 1},
+        "source": {"files": ["none.csv"], "columns": columns},
+    }
+    return Card.model_validate(
+        simulated_card(trial.world.lower().replace(":", "_"), tables, episodes=trial.episodes, user="user")
+    )
+
+
 AGENTS = {
+    "apvi": OnlineAgent(plain_apvi, defaults=_OF_LOGS),
+    "dp-apvi": OnlineAgent(dp_apvi, "central", "apvi", defaults=_OF_LOGS, targets=targets_of_log, unread=unread_log),
     "ucbvi": OnlineAgent(plain_ucbvi, defaults=DEFAULTS),
     "dp-ucbvi-jdp": _private(dp_ucbvi_jdp, "joint", cost=True),
     "dp-ucbvi-ldp": _private(dp_ucbvi_ldp, "local"),

@@ -23,6 +23,7 @@ import numpy as np
 
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.toml import CardError
+from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 
@@ -191,6 +192,10 @@ class Trial:
     def stream(self, purpose: int) -> np.random.Generator:
         """Generator of one purpose; 0 is the world's, the same for every agent in it."""
         return np.random.default_rng((purpose, self.seed, self.episodes if purpose else 0))
+
+    def noise(self, purpose: int, *more: int) -> SeededNoise:
+        """Noise of one purpose, apart from every stream."""
+        return SeededNoise(np.random.SeedSequence((purpose, self.seed, self.episodes, *more)))
 
 
 class Measured(TypedDict):

@@ -53,12 +53,12 @@ LEVEL = 0.01
 # rows of the table
 POLICY, PRACTICE = 0, 1
 # the people who meet a policy: its ``id``, and their ``share``
-Play = Mapping[str, Any]
+Allocation = Mapping[str, Any]
 # a person's episodes: summed lattice steps, rows, and whether each was played under the policy
 Episodes = tuple[Sequence[int], Sequence[int], Sequence[bool]]
 
 
-def meets(play: Play, person: str) -> bool:
+def meets(play: Allocation, person: str) -> bool:
     """True where a person meets the policy, by the hash in its file."""
     drawn = int.from_bytes(hashlib.sha256(f"{play['id']}:{person}".encode()).digest()[:8], "big")
     return drawn < play["share"] * 2**64

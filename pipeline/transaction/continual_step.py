@@ -54,7 +54,7 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import PLAYED, Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.played import Play, PlayedLayout
+from pipeline.statistics.played import Allocation, PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import WHOLE, Gate, key_of
 from pipeline.transaction.release_once import check_snapshot, claim_fields, key_fields, keyed_by, pass_gate, replay
@@ -249,7 +249,7 @@ class ContinualRelease:
     first: date
     gate: Gate | None = None
     played: PrivateSum | None = None
-    play: Play | None = None
+    play: Allocation | None = None
     closed: bool = False
 
     @property

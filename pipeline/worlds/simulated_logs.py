@@ -205,7 +205,7 @@ _ROWS_PER_FILE = 1_000_000
 
 
 @dataclass(frozen=True)
-class Made:
+class LogRecipe:
     """Recipe of a log: world or plant, behaviour, episodes (one a user), seed."""
 
     world: str
@@ -214,7 +214,7 @@ class Made:
     seed: int
 
 
-def write_lq_log(log: Made, folder: Path) -> list[Path]:
+def write_lq_log(log: LogRecipe, folder: Path) -> list[Path]:
     """Write the log of a plant: ``episodes-0000.parquet``; the same library versions give the same bytes.
 
     Columns: ``user_id``, ``episode_id`` (0), ``step``, ``observation`` and ``action`` (lists of float32), and
@@ -306,12 +306,12 @@ def stream_log(
 
 # by lineage; what version 0.1 shipped under the lineage icu_sepsis is made on demand
 _SHIPPED = {
-    "icu_sepsis_doses": Made("icu_sepsis", "clinician", 100_000, 20261122),
-    "icu_sepsis": Made("icu_sepsis", "uniform", 100_000, 20240606),
-    "icu_sepsis_ten_thousand": Made("icu_sepsis", "clinician", 10_000, 20261128),
-    "riverswim": Made("riverswim", "right-0.8", 50_000, 2008),
+    "icu_sepsis_doses": LogRecipe("icu_sepsis", "clinician", 100_000, 20261122),
+    "icu_sepsis": LogRecipe("icu_sepsis", "uniform", 100_000, 20240606),
+    "icu_sepsis_ten_thousand": LogRecipe("icu_sepsis", "clinician", 10_000, 20261128),
+    "riverswim": LogRecipe("riverswim", "right-0.8", 50_000, 2008),
 }
-_SHIPPED_PLANTS = {"double_integrator": Made("double-integrator", "sphere", 10_000, 2004)}
+_SHIPPED_PLANTS = {"double_integrator": LogRecipe("double-integrator", "sphere", 10_000, 2004)}
 
 
 def is_shipped(name: str) -> bool:

@@ -27,8 +27,7 @@ import numpy as np
 from pipeline.agents.pessimism import reward_estimate, start_distribution, transition_estimate
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
-from pipeline.declaration.declared_features import StateFeatures
-from pipeline.declaration.domain import OTHER
+from pipeline.declaration.domain import OTHER, StateFeatures
 from pipeline.declaration.toml import validated
 from pipeline.facts.promise import DeclaredTables, Guarantee
 from pipeline.facts.report import read_report

@@ -19,7 +19,7 @@ from pipeline.declaration.numbers import clean, number
 from pipeline.facts.learnt import NO_GUARANTEE, Bools, Decisions, Floats, Practice, TabularConstants, Weights
 from pipeline.facts.report import Report
 from reports.figures.charts import HATCH, INK, draw_chart
-from reports.page import Figure, Section, Table, between, names, percent, span, steps, table
+from reports.page import Figure, PageTable, Section, between, names, percent, span, steps, table
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ def reach(view: Decisions) -> tuple[int, float]:
     return int(spoken.any(0).sum()), float(evidence[spoken].sum()) / total if total > 0 else 0.0
 
 
-def most_evidenced(view: Decisions, limit: int) -> list[int]:
-    """The ``limit`` states with the largest released counts, in their own order."""
+def most_evidenced(view: Decisions) -> list[int]:
+    """The states with the largest released counts that a page shows, in their own order."""
     total = view.evidence.sum(axis=(0, 2))
-    return sorted(np.argsort(-total, kind="stable")[:limit].tolist())
+    return sorted(np.argsort(-total, kind="stable")[:MOST_STATES].tolist())
 
 
 _TITLE = "Where it differs from current practice"
@@ -276,7 +276,7 @@ def _cell_width(characters: int) -> int:
 
 def policy_figure(view: Decisions) -> Figure:
     """States by steps, the recommended action written in each cell."""
-    states, horizon = most_evidenced(view, MOST_STATES), min(len(view.action), MOST_STEPS)
+    states, horizon = most_evidenced(view), min(len(view.action), MOST_STEPS)
     text = (
         f"Recommended action in each of {len(states)} states (rows) at each of {horizon} steps (columns). "
         "A dash on hatching means: not enough evidence, keep current practice. The table that follows says the same."
@@ -297,7 +297,7 @@ def _left_out(limits: Sequence[tuple[str, int, int]], rest: str) -> str:
 
 
 def _draw_policy(view: Decisions, text: str) -> str:
-    states, horizon = most_evidenced(view, MOST_STATES), min(len(view.action), MOST_STEPS)
+    states, horizon = most_evidenced(view), min(len(view.action), MOST_STEPS)
     codes = action_codes(view)
     used = sorted({int(view.action[h, s]) for h in range(horizon) for s in states if not view.abstains[h, s]})
     colour = dict(zip(used, _palette(len(used)), strict=True))
@@ -444,7 +444,7 @@ def policy_section(report: Report, constants: TabularConstants | None, view: Dec
 def _key(view: Decisions) -> tuple[str, ...]:
     """Meanings of the codes in the picture; empty where it shows the labels themselves."""
     codes, labels = action_codes(view), names(view.action_labels, "action", _LABEL)
-    used = np.unique(view.action[:, most_evidenced(view, MOST_STATES)][:MOST_STEPS])
+    used = np.unique(view.action[:, most_evidenced(view)][:MOST_STEPS])
     return tuple(f"{codes[a]}: {labels[a]}" for a in used) if codes[0] != clean(view.action_labels[0]) else ()
 
 
@@ -478,11 +478,11 @@ def _measured(report: Report, view: Decisions) -> str:
 
 def _listed(view: Decisions) -> list[Steps]:
     """Rows of a table of the policy: those with a recommendation."""
-    shown = set(most_evidenced(view, MOST_STATES))
+    shown = set(most_evidenced(view))
     return [run for run in runs(view) if run.state in shown and not run.abstains]
 
 
-def _policy_table(report: Report, view: Decisions) -> Table:
+def _policy_table(report: Report, view: Decisions) -> PageTable:
     labels = names(view.state_labels, "state", _LABEL), names(view.action_labels, "action", _LABEL)
     # in a known world evidence is a share of its users
     counted = span if report.simulation is None else _shares

@@ -23,7 +23,7 @@ from pipeline.facts.evaluation import Simulation
 from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
 from pipeline.facts.report import Report
 from pipeline.privacy.release import PLAYED
-from reports.page import Chapter, Opening, Section, Table, between, listing, loss, percent, steps, table, templates
+from reports.page import Chapter, Opening, PageTable, Section, between, listing, loss, percent, steps, table, templates
 from reports.run import policy_sections
 from reports.run import value_sections as values
 from reports.run.answer import gains_figure, opening
@@ -236,7 +236,7 @@ def constants_section(report: Report, constants: learnt.TabularConstants) -> Sec
     return Section("constants", "Constants", words, tables=(*tables, settings))
 
 
-def _constants_table(part: learnt.Preset, name: str) -> Table:
+def _constants_table(part: learnt.Preset, name: str) -> PageTable:
     """Constants with their sources (paper or ours) and remarks."""
     caption = f"{name}: preset “{clean(part.preset)}”"
     rows = [(clean(name), number(value), *_whose(part.source.get(name, "–"))) for name, value in part.values.items()]
@@ -367,18 +367,18 @@ def gains_section(report: Report, data: DeclaredPlant, constants: learnt.PlantCo
     return _controls(view, tuple(words), units)
 
 
-def _controls(view: learnt.Gains, words: tuple[str, ...] = (_SUM,), *more: Table) -> Section:
+def _controls(view: learnt.Gains, words: tuple[str, ...] = (_SUM,), *more: PageTable) -> Section:
     """Gains as a picture and as a table."""
     tables, figure = (_gains_table(view), *more), gains_figure(view)
     words += (figure.note,) if figure.note else ()
     return Section("policy", "What the controller does", words, figure, tables)
 
 
-def _gains_table(view: learnt.Gains) -> Table:
+def _gains_table(view: learnt.Gains) -> PageTable:
     head = ("Control", "Steps", *(clean(name).replace("|", "/") for name in view.observation))
     rows = tuple(row for control in range(len(view.action)) for row in _rows(view, control))
     caption = "Gains; neighbouring steps that agree to three digits share a row"
-    return Table(head, rows, caption, frozenset(range(2, len(head))), grouped=True)
+    return PageTable(head, rows, caption, frozenset(range(2, len(head))), grouped=True)
 
 
 def _rows(view: learnt.Gains, control: int) -> list[tuple[str, ...]]:

@@ -16,7 +16,19 @@ from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report, verdict_of
 from pipeline.facts.verdict import MISFIT, PLACEBO, REACH, Verdict, fixed_width, round_up, stricter, widened
 from reports.figures.charts import Line, draw_curves
-from reports.page import AnswerCard, Opening, Section, Table, about, interval, listing, loss, one_number, percent, table
+from reports.page import (
+    AnswerCard,
+    Opening,
+    PageTable,
+    Section,
+    about,
+    interval,
+    listing,
+    loss,
+    one_number,
+    percent,
+    table,
+)
 from reports.run.answer import known_truth, score
 
 _MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
@@ -68,7 +80,7 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
     return Section("value", "The score of the policy", tuple(words), None, tuple(tables), assumes, "It assumes:")
 
 
-def _baselines(policy: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Table:
+def _baselines(policy: ValueFacts | Baseline, beside: dict[str, Baseline]) -> PageTable:
     rows = [(_OWN, _about(policy), interval(policy.lower, policy.upper), "")]
     for name, b in beside.items():
         rows.append((clean(name), _about(b), interval(b.lower, b.upper), _apart(policy, b)))

@@ -14,7 +14,7 @@ from pipeline.agents.linopt import (
     MixtureTask,
     Problem,
     Regression,
-    Rows,
+    RegressionRows,
     linopt,
     linopt_po,
     linopt_rewards,
@@ -87,7 +87,7 @@ def test_with_every_episode_planned_it_is_the_page_in_loops(world):
                 V[h] = [sum(policy[h, s, a] * Q[h, s, a] for a in range(A)) for s in range(S)]
             losses.append(optimum(world.mdp) - policy_value(world.mdp, policy))
             trajectory = yield policy
-            r.observe(Rows(problem.task, V).transitions(trajectory))
+            r.observe(RegressionRows(problem.task, V).transitions(trajectory))
             weight = policy * np.exp(eta * Q)
             policy = weight / weight.sum(-1, keepdims=True)
 
@@ -171,7 +171,7 @@ def test_old_features_are_frozen_and_a_twin_that_recomputes_them_is_caught():
             plan = planned(problem, np.random.default_rng(k))
             states, actions = np.arange(7) % 3, np.ones(6, dtype=int)
             trajectory = Trajectory(states, actions, np.zeros(6))
-            kept.append((Rows(problem.task, plan.V), trajectory))
+            kept.append((RegressionRows(problem.task, plan.V), trajectory))
             now = [(kept[-1][0] if recompute else rows, t) for rows, t in kept]
             history.append([transition_message(problem.task).integers(rows.transitions(t)) for rows, t in now])
             problem.observe(*kept[-1])

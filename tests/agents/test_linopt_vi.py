@@ -12,7 +12,7 @@ from pipeline.agents.linopt import (
     Moment,
     Problem,
     Regression,
-    Rows,
+    RegressionRows,
     ldp,
     ldp_theory,
     linopt,
@@ -98,7 +98,7 @@ def test_statistics_and_plan_agree_with_the_page_in_loops(world, unit):
         np.testing.assert_allclose(plan.V, V, atol=1e-5)
         states, actions = rng.integers(0, S, H + 1), rng.integers(0, A, H)
         trajectory = Trajectory(states, actions, np.zeros(H))
-        regularizer.observe(Rows(task, plan.V).transitions(trajectory))
+        regularizer.observe(RegressionRows(task, plan.V).transitions(trajectory))
         for h in range(H - 1):
             weight = 1.0
             if unit:

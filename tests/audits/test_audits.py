@@ -18,7 +18,7 @@ import pipeline.learners.tabular as tabular
 import pipeline.statistics.private_sum as private_sum
 from flows.cli import app
 from flows.config.home import Home
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from flows.jobs.audit import audit_job, one_run
 from flows.jobs.run import run_recipe
 from pipeline.audits.attack import (

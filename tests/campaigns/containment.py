@@ -19,8 +19,8 @@ from pipeline.learners.tabular_learning import learn
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.calibration import count_sum
 from pipeline.worlds.catalog import load_world
-from pipeline.worlds.exact import truth
 from pipeline.worlds.simulated_logs import sample_counts
+from pipeline.worlds.world import truth
 from tests.campaigns.rows import ROOT, markdown, read, write
 
 # recipe -> table

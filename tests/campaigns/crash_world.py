@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from flows.config.home import Home
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
 from pipeline.declaration.code import syntax_digest

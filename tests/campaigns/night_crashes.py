@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.config.setting import nightly_counter, setting
+from flows.config.recipe import nightly_counter, setting
 from pipeline.ledger.steps import committed_steps, mispriced
 from pipeline.privacy.continual import squared_weights
 from pipeline.privacy.release_file import read_release

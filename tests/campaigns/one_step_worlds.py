@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
 
 from pipeline.declaration.card import Card
-from pipeline.declaration.declared_features import StateFeatures
+from pipeline.declaration.domain import StateFeatures
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value, policy_values
 from pipeline.worlds.catalog import load_world
-from pipeline.worlds.exact import binned_behaviour, binned_process
 from pipeline.worlds.simulated_logs import sample_people
+from pipeline.worlds.world import binned_behaviour, binned_process
 from tests.conftest import card_dict
 
 Array = NDArray[np.float64]

@@ -25,7 +25,7 @@ import polars as pl
 import flows.jobs.run
 import pipeline.ledger.ledger as book
 from flows.config.home import Home
-from flows.config.setting import nightly_counter, setting
+from flows.config.recipe import nightly_counter, setting
 from flows.jobs.proof import verify_run_job
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.ledger import open_ledger

@@ -16,9 +16,16 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies, optimal_values
 from pipeline.mdp.policy import Policy, uniform
 from pipeline.worlds.catalog import load_world, random_tabular, riverswim
-from pipeline.worlds.exact import best_bin_policy, best_bin_policy_value, binned_behaviour, binned_process, lift, truth
 from pipeline.worlds.simulated_logs import sample_counts
-from pipeline.worlds.world import World
+from pipeline.worlds.world import (
+    World,
+    best_bin_policy,
+    best_bin_policy_value,
+    binned_behaviour,
+    binned_process,
+    lift,
+    truth,
+)
 from reticent import Card
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"

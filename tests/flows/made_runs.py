@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipeline.facts.promise import declared
 from pipeline.files import json_text
-from pipeline.learners.decisions import decision_files
+from pipeline.learners.policy_files import decision_files
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import file_of, sha256_file
 from reticent import Card

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pipeline.ledger.ledger as book
-from flows.config.setting import night_of, nightly_counter, setting
+from flows.config.recipe import night_of, nightly_counter, setting
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.store import latest
 from pipeline.privacy.noise import OsNoise

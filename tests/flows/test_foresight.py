@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flows.config.home import Home
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from flows.jobs import plan as foresight
 from flows.jobs.plan import SHIPPED, code_of, forecast_key
 from pipeline.declaration.card import task_of

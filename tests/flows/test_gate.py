@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from pipeline.logs.store import latest
 from pipeline.transaction import release_once as module
 from reticent import BudgetError, LogError, Store, audit

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.setting import nightly_counter, setting
+from flows.config.recipe import nightly_counter, setting
 from flows.jobs.proof import verify_run_job
 from flows.server.recorded import StepError, quietly
 from pipeline.transaction.continual_step import append_step

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from flows.config.setting import Setting
+from flows.config.recipe import Setting
 from pipeline.evaluation.intervals import deviations, level_of
 from pipeline.learners import held_out
 from pipeline.learners.held_out import EVALUATED_POLICY

@@ -146,7 +146,7 @@ def test_parts_of_real_people_that_cost_more_than_was_asked_are_refused(tmp_path
         refused = reticent("--home", "home", verb, recipe, cwd=tmp_path)
         assert refused.returncode == 2 and "more than the 4 asked" in refused.stderr
     with monkeypatch.context() as older:
-        older.setattr("flows.config.setting._refuse_more", lambda *_: None)
+        older.setattr("flows.config.recipe._refuse_more", lambda *_: None)
         spent = call(tmp_path, "run", recipe)["ledger"]["spent_rho"]
     # what a version without this rule committed is replayed
     assert call(tmp_path, "plan", "--no-quality", recipe)["replays"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from flows.config.setting import nightly_counter, setting
+from flows.config.recipe import nightly_counter, setting
 from pipeline.ledger.steps import committed_steps, counters_problem
 from pipeline.logs.aggregate import aggregate
 from pipeline.privacy.continual import continual

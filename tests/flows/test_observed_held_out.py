@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.config.setting import Setting
+from flows.config.recipe import Setting
 from pipeline.audits.attack import attack
 from pipeline.privacy.noise import FastOsNoise
 from pipeline.privacy.release_file import read_release

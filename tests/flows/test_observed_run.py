@@ -88,7 +88,7 @@ def test_sums_are_those_of_the_loops_kept_or_read_anew(ran):
 
 
 def _extent(shop):
-    from flows.config.setting import setting
+    from flows.config.recipe import setting
 
     return setting(str(shop / "exact.toml"), home_at(shop)).plan.plan.extent()
 
@@ -133,7 +133,7 @@ def test_act_takes_an_observation_and_says_what_the_table_says(ran):
 
 
 def test_the_mechanism_is_attacked_at_its_own_price(ran):
-    from flows.config.setting import setting
+    from flows.config.recipe import setting
 
     shop, home, _ = ran
     (target,) = setting(str(shop / "private.toml"), home).plan.targets(OsNoise())

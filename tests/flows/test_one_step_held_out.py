@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flows.config.setting import Setting
+from flows.config.recipe import Setting
 from pipeline.learners.held_out import HeldOutRun, _policy_digest
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.drawing import key_of

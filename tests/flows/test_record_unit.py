@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flows.config.setting import Setting, check_numbered
+from flows.config.recipe import Setting, check_numbered
 from flows.verbs import summary
 from pipeline.facts.answers import RunAnswer
 from pipeline.ledger.certificate import Route, assumptions

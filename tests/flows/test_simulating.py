@@ -11,7 +11,7 @@ import pytest
 
 from flows.jobs.simulated_logs import world_folder
 from pipeline.worlds.catalog import WORLDS, load_world
-from pipeline.worlds.exact import world_values
+from pipeline.worlds.world import world_values
 from reticent import CardError, LogOptions, load_card
 from tests.flows.verb import reticent
 from tests.jobs import home_at, ingest_job, run_job, simulate_logs

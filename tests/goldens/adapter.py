@@ -19,7 +19,7 @@ from unittest import mock
 import pipeline.ledger.ledger
 from flows.cli import main
 from flows.config.home import Home
-from flows.config.setting import nightly_counter, setting
+from flows.config.recipe import nightly_counter, setting
 from pipeline.privacy.noise import SeededNoise
 from pipeline.transaction.drawing import key_of
 from tests.jobs import run_job

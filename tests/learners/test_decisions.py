@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.agents.against_behaviour import AgainstPractice
-from pipeline.learners.decisions import decision_files, policy_of
-from pipeline.learners.policy_files import PolicyFiles, shown_cells, shown_lines
+from pipeline.learners.policy_files import Exported, PolicyFiles, StoredDecisions, decision_files, policy_of
 from pipeline.learners.tabular_facts import practice_facts
 from pipeline.mdp.policy import Policy
 
@@ -33,7 +32,8 @@ def test_it_is_read_back_as_emitted(make_card, tmp_path):
 def test_eight_silent_states_are_named_and_the_rest_is_counted(silent, more):
     policy = Policy(np.zeros((1, silent, 2)), np.ones((1, silent), dtype=bool))
     labels = [f"s{i}" for i in range(silent)]
-    line = shown_lines(shown_cells(policy, labels, ["go", "stay"], np.zeros((1, silent), dtype=bool)), silent)[-1]
+    tied, stored = np.zeros((1, silent), dtype=bool), {"states": labels, "actions": ["go", "stay"]}
+    line = StoredDecisions(Exported("", "", ""), policy, stored, tied, tied).shown()[1][-1]
     assert line.endswith(": " + ", ".join(labels[:8]) + more)
 
 

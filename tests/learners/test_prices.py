@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pipeline.learners.tabular_learning as learning
-from flows.config.setting import setting
-from pipeline.learners.learner import AGENTS, typeable
+from flows.config.recipe import setting
+from pipeline.learners.learner import find, typeable
 from pipeline.learners.linear_request import LinearRequest, learn_linear
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.terms import Privacy, Terms
@@ -45,7 +45,7 @@ def test_a_typeable_budget_has_six_digits_and_is_never_more():
     ],
 )
 def test_what_no_paper_prints_is_refused(agent, privacy, says):
-    learner = AGENTS[agent].learner
+    learner = find(agent).learner
     learner.check(Terms("here", agent, Privacy(rho=1.0)))
     with pytest.raises(ValueError, match=says):
         learner.check(Terms("here", agent, Privacy.model_validate({"rho": 1.0} | privacy)))

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from pipeline.agents.apvi import apvi
-from pipeline.learners.learner import AGENTS, Agent
+from pipeline.learners.learner import AGENTS, Agent, find
 from pipeline.learners.tabular import Tabular
 from pipeline.learners.tabular_facts import measured, proved
 from pipeline.learners.tabular_learning import learn
@@ -43,8 +43,8 @@ def recipe(folder: Path, agent: str, privacy: str = "[privacy]\nrho = 1.0\n") ->
 
 
 def test_twins_are_registered_one_private_and_one_not():
-    for name, agent in AGENTS.items():
-        twin = AGENTS[str(agent.twin)]
+    for name, agent in ((name, find(name)) for name in AGENTS):
+        twin = find(str(agent.twin))
         assert twin.private is not agent.private, name
         assert type(twin.learner) is type(agent.learner), name
 

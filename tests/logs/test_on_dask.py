@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 from flows.config.home import Home
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
 from pipeline.declaration.code import code_digest

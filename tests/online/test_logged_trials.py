@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.online import logged
+from pipeline.online import tabular
 from pipeline.online.rollouts import world_of
 from pipeline.online.trial import Trial
 from pipeline.statistics.ask import Ask
@@ -25,7 +25,7 @@ def half(card, ask):
 
 @pytest.mark.parametrize(("twin", "least"), [(lambda card, ask: count_sum(card, Ask()), None), (half, 1.3)])
 def test_a_twin_with_too_little_noise_is_caught_by_its_facts(simulate, monkeypatch, twin, least):
-    monkeypatch.setattr(logged, "count_sum", twin)
+    monkeypatch.setattr(tabular, "count_sum", twin)
     facts = simulate("dp-apvi", epsilon=1, episodes=1000, beside=["uniform"], rewards="learnt")["facts"]
     if least is None:
         assert facts["true_rho"] is None and facts["true_epsilon"] is None
@@ -35,7 +35,7 @@ def test_a_twin_with_too_little_noise_is_caught_by_its_facts(simulate, monkeypat
 
 @pytest.mark.parametrize(("pooled", "steps"), [(False, 1), (True, 1), (False, 7)])
 def test_tables_have_the_expectation_of_the_world(pooled: bool, steps: int):
-    setting = logged.logged(LEARNT.with_options(pooled=pooled))
+    setting = tabular.logged(LEARNT.with_options(pooled=pooled))
     # rewards on a finer lattice keep their mean
     card = setting.card.model_copy(update={"reward": setting.card.reward.model_copy(update={"steps": steps})})
     setting = replace(setting, card=card, mechanisms=count_sum(card, Ask(rho=1.0)).mechanisms)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.config.home import Home
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise

@@ -16,7 +16,7 @@ import pytest
 
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
-from flows.config.setting import setting
+from flows.config.recipe import setting
 from pipeline.files import DISK
 from pipeline.learners import tabular
 from pipeline.ledger import attempts

@@ -13,7 +13,7 @@ import pytest
 
 import reticent
 from pipeline.worlds.catalog import from_gymnasium, from_table
-from pipeline.worlds.exact import world_values
+from pipeline.worlds.world import world_values
 from reticent import CardError, LogOptions, Store
 
 CASES = [

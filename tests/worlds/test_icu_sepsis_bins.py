@@ -10,7 +10,7 @@ import pytest
 from pipeline.declaration.card import load_card
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.worlds.catalog import SOFA_EDGES, icu_sepsis_bins, load_icu_sepsis, load_world
-from pipeline.worlds.exact import binned_process
+from pipeline.worlds.world import binned_process
 from reticent import CardError
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
