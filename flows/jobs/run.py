@@ -122,6 +122,7 @@ def run_recipe(
         guarantee=report.guarantee,
         verdict=verdict_of(report),
         value=report.value,
+        markov=report.dataset.markov,
         **present(counter=report.counter, truth=report.truth),
     )
 

@@ -239,7 +239,7 @@ def shell_line(verdict: Verdict, epsilon: float | None, *, binned: bool) -> str:
     if verdict.answer == "withheld" and verdict.why != NOT_MEASURED_HERE:
         return f"{sentence(verdict, binned=binned)}. {verdict.why}"
     with_price = verdict.answer in ("better", "worse") and epsilon is not None
-    return sentence(verdict, binned=binned) + (f", at ε = {number(epsilon, 2, 'up')}" if with_price else "")
+    return sentence(verdict, binned=binned) + (f", at ε = {number(epsilon, toward='up')}" if with_price else "")
 
 
 def headline(report: Report, verdict: Verdict) -> str:
