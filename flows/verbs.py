@@ -212,7 +212,7 @@ def summary(result: RunAnswer) -> list[Block]:
     status = f"{v.status}, not a guarantee" if v.status in NO_GUARANTEE else v.status
     hidden = "" if verdict.confounding is None else verdict.confounding.status.replace("_", " ")
     rows = [
-        ("verdict", shell_line(verdict, g.epsilon)),
+        ("verdict", shell_line(verdict, g.epsilon, binned=result.markov == "aggregated")),
         # the status of hidden traits stands before the first of its sentences
         *zip((hidden, ""), hidden_traits(verdict), strict=False),
         ("guarantee", f"{promised}; claim: {g.claim}"),
@@ -961,11 +961,11 @@ def _history(datasets: Sequence[Lineage]) -> list[Block]:
 
     blocks: list[Block] = []
     for d in datasets:
-        blocks.append(Title(d.name, f"spent ρ = {d.spent_rho:.6g} of {d.cap_rho:g} (δ = {d.delta:g})"))
+        blocks.append(Title(d.name, f"spent ρ = {number(d.spent_rho, 6, 'up')} of {d.cap_rho:g} (δ = {d.delta:g})"))
         blocks.append(Chart(chart(d.spending, d.cap_rho, d.registered_at, now().isoformat(timespec="seconds"))))
         if d.schedule:
             limits = ", ".join(f"ρ = {rho:g} a {period}" for period, rho in d.schedule.items())
-            blocks.append(f"  schedule: {limits}; left now {d.limit.left_rho:.6g} (of {d.limit.of})")
+            blocks.append(f"  schedule: {limits}; left now {number(d.limit.left_rho, 6, 'down')} (of {d.limit.of})")
         blocks += _events(d)
     return blocks or ["no lineage is registered"]
 
@@ -979,7 +979,12 @@ def _events(d: Lineage) -> list[Block]:
             for i in d.inspections
         ),
         *(
-            (e, e.state, f"{e.rho:.6g}", e.run + ("" if e.night is None else f"  night {e.night} of {e.nights}"))
+            (
+                e,
+                e.state,
+                number(e.rho, 6, "up"),
+                e.run + ("" if e.night is None else f"  night {e.night} of {e.nights}"),
+            )
             for e in d.entries
         ),
         *((p, "purged", "", p.what or "") for p in d.purges),

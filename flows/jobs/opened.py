@@ -19,6 +19,7 @@ from flows.config.home import CardLike, Home, card_at
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
+from pipeline.declaration.toml import read_toml
 from pipeline.facts.answers import Comparison, RunAnswer
 from pipeline.facts.learnt import ValueFacts
 from pipeline.facts.promise import Dump, Guarantee
@@ -39,6 +40,11 @@ T = TypeVar("T")
 _HEIGHT = 720
 
 
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run; one that lost a file is, so that who opens it says which."""
+    return any((folder / name).is_file() for name in ("report.json", "certificate.json"))
+
+
 def find_run(home: Home, run: str) -> Path:
     """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``.
 
@@ -57,13 +63,13 @@ def find_run(home: Home, run: str) -> Path:
                     f"{link} holds {link.readlink().name}, not {link.name}: it is a link, and no pointer that "
                     "`promote` made. Name the run itself; if that one should be here, `reticent run` its recipe again"
                 )
-        if run and (Path(run) / "report.json").is_file():
+        if run and _is_run(Path(run)):
             return Path(run).resolve()
     if (since := practice_serves(home.runs, run)) is not None:
         raise CardError(
             f"{run}: no run is in use. The last one did worse than current practice on {since}: keep current practice"
         )
-    runs = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
+    runs = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and _is_run(p)]
     full = run
     with suppress(OSError):
         if Path(run).name == run and is_pointer(home.runs / run):
@@ -181,10 +187,10 @@ class Run:
         if self.card is not None:
             card = card_at(self.card, shelf)
         else:
-            # a card of the catalog that has the run's dataset
+            # a card of the catalog that has the run's dataset, whatever its folder is called
             name = _or_card_error(lambda: read_certificate(self.folder)).get("dataset")
-            shipped = [c / name / "card.toml" for c in catalogs(shelf) if isinstance(name, str) and name.isidentifier()]
-            card = next((card_at(path, shelf) for path in shipped if path.is_file()), None)
+            shipped = [path for c in catalogs(shelf) for path in sorted(c.glob("*/card.toml"))]
+            card = next((card_at(path, shelf) for path in shipped if _dataset_of(path) == name), None)
         if exported is not None:
             return lambda: read_export(exported), card
         return lambda: open_ledger(self.home.ledger_of(card), create=False).entries(), card
@@ -233,6 +239,13 @@ class Run:
         from flows.jobs.proof import verify_run_job
 
         return verify_run_job(self.folder, *self.evidence(ledger), trusted, own=ledger is None)
+
+
+def _dataset_of(card: Path) -> object:
+    """Name of a card's dataset; None of a card that cannot be read, which is another's matter."""
+    with suppress(CardError):
+        return read_toml(card).get("name")
+    return None
 
 
 def _or_card_error(read: Callable[[], T]) -> T:

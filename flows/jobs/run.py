@@ -121,6 +121,7 @@ def run_recipe(
         guarantee=report.guarantee,
         verdict=verdict_of(report),
         value=report.value,
+        markov=report.dataset.markov,
         **present(counter=report.counter, truth=report.truth),
     )
 

@@ -7,6 +7,8 @@ A plan holds the release and cost of a run, the remaining budget, and the expect
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from pipeline.facts.learnt import Truth, ValueFacts
@@ -32,8 +34,8 @@ class RunAnswer(Part):
         Whether the release was committed before, so that nothing was charged.
     ledger
         The lineage now.
-    guarantee, verdict, value, counter, truth
-        As its report states them.
+    guarantee, verdict, value, markov, counter, truth
+        As its report states them; ``markov``: what the card says of its states.
     """
 
     run: str
@@ -44,6 +46,7 @@ class RunAnswer(Part):
     guarantee: Guarantee
     verdict: Verdict
     value: ValueFacts
+    markov: Literal["declared", "aggregated"]
     counter: CounterFacts | None = None
     truth: Truth | None = None
 

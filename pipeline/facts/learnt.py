@@ -479,7 +479,7 @@ class Truth(Part):
     v_star, v_policy, v_behavior, v_uniform
         Of the best policy, of this one, of the one that made the log, of uniform choice.
     v_policy_model
-        Of this one in the process that the interval is about.
+        Of this one in the process of the released counts.
     suboptimality
         Loss of this one against the best.
     v_zero, v_fixed_gain, v_certainty

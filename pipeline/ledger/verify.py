@@ -99,7 +99,7 @@ def _guarded(what: str, check: Callable[[], str | None]) -> Check:
     try:
         problem = check()
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as e:
-        problem = f"unreadable ({type(e).__name__})"
+        problem = str(e) if type(e) is ValueError else f"unreadable ({type(e).__name__})"
     return Check(what, problem is None, problem or "")
 
 

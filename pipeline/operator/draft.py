@@ -583,6 +583,7 @@ class _Log:
             column = self.look.columns[name]
             missing |= column.missing > 0
             if column.numbers >= 0.9 and column.distinct > 4:
+                self._unread(column)
                 edges = _edges(column, (0.33, 0.67) if len(parts) < 3 else (0.5,))
                 bins.append(f"{quoted(name)} = {listed(edges)}")
             else:
@@ -604,10 +605,19 @@ class _Log:
             "; ".join(seen),
         )
 
+    def _unread(self, column: Column) -> None:
+        """Note that a part of a column of numbers holds words, as for a value that is missing."""
+        if column.numbers < 1:
+            self.notes.append(
+                f"{1 - column.numbers:.1%} of the filled cells of {column.name!r} are no numbers: their episodes are "
+                "dropped (unparsable), and those who are left may mislead; write a missing number as an empty cell"
+            )
+
     def _states(self) -> tuple[str, str, str]:
         column = self.column("state")
         name = quoted(column.name)
         if column.numbers >= 0.9 and column.distinct > 12:
+            self._unread(column)
             values = column.values.drop_nulls()
             other = ", other = true" if column.missing else ""
             quartiles = ", ".join(f"{quantile(values, q):g}" for q in _BINS)
@@ -844,18 +854,21 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         notes.append(
             "the card names every file: if their names tell of people, keep them alone in a folder of their own"
         )
-    state = plain_name(role["state"])
     notes += [
         f"{name!r} may say where a step led: if it does, add next_state = {quoted(name)} to source.columns"
         for name in columns
-        if name not in role.values() and plain_name(name) in (f"next_{state}", f"next{state}")
+        if name not in role.values() and looking.is_later(name, [role["state"]])
     ]
     used = {*role.values(), *users, *parts}
     beside = [
-        c.name for c in columns.values() if c.name not in used and c.distinct > 1 and c.is_measured and not c.is_late
+        c.name
+        for c in columns.values()
+        if c.name not in used and c.distinct > 1 and c.is_measured and not c.is_late
+        if not looking.is_later(c.name, columns)
     ]
     if beside:
-        option = " ".join(f"--state {shlex.quote(c)}" for c in (role["state"], beside[0]))
+        fewest = min(beside, key=lambda name: columns[name].distinct)
+        option = " ".join(f"--state {shlex.quote(c)}" for c in (role["state"], fewest))
         notes.append(
             f"not in the card: {', '.join(map(repr, beside))}. If who got which action was decided by one of them, its "
             f"effect is taken for the action's: let it be a part of the state, such as {option}; `inspect` tests it"

@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -166,7 +166,8 @@ def _ask_for_headers(frames: Mapping[str, pl.DataFrame], rename: Mapping[str, st
         same = " ".join(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in pairs.items())
         separate = " ".join(f"--rename {shlex.quote(f'{theirs}=')}" for theirs in pairs)
         raise QuestionError(
-            f"the files have different headers:{shown}\nWhich columns are the same?  (NAME= is a column of its own.)",
+            f"the files have different headers:{shown}\nWhich columns are the same?  (NAME= is a column of its own.) "
+            "Files are put below each other, not joined: join a table of people to its visits first.",
             [*dict.fromkeys([same, separate])],
         )
 
@@ -490,6 +491,11 @@ def plain_name(name: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", name.lower()) if not unicodedata.combining(c))
 
 
+def is_later(name: str, others: Iterable[str]) -> bool:
+    """Whether a column, by its name, holds the next value of one of the others: it came of the action."""
+    return plain_name(name) in {f"next{between}{plain_name(other)}" for other in others for between in ("", "_", " ")}
+
+
 def _name_rank(role: str, name: str) -> int | None:
     """Rank of a name among those usual for a role, the likeliest first; None if it is none of them."""
     plain = plain_name(name)
@@ -524,6 +530,7 @@ def find_roles(
             fit = [c for c in columns.values() if c.name not in used and _fits(role, c)]
             # a date that some rows lack came of them; one that all have orders them
             fit = [c for c in fit if c.missing <= _SELDOM] or fit if role == "order" else fit
+            fit = [c for c in fit if not is_later(c.name, columns)] if role == "state" else fit
             if role not in roles and (name := best(role, fit)) is not None:
                 if best is _by_content:
                     guessed.append(role)
@@ -531,8 +538,9 @@ def find_roles(
                 roles[role] = name
     if "state" not in roles and set(columns) == {*roles.values(), *users}:
         raise CardError(
-            "draft: no column is left for the state (what was seen before the action): add one in which people differ, "
-            "such as their segment; of one state alone no verdict would come"
+            f"draft: no column is left for the state (what was seen before the action){_roles(roles)}: name other "
+            "columns for these, or add one in which people differ, such as their segment; of one state alone no "
+            "verdict would come"
         )
     for role, option in (("user", "--user"), ("action", "--action"), ("state", "--state")):
         if role not in roles:

@@ -37,6 +37,7 @@ import numpy as np
 
 from pipeline.arrays import Integers
 from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.numbers import number
 from pipeline.files import private_folder, remove_file, sync_all, write_file
 from pipeline.ledger.account import reserve_of
 from pipeline.ledger.attempts import passed_gate
@@ -487,4 +488,5 @@ def _idle(last: Step) -> str:
 
 def _charged(declared: ContinualRelease, t: int, since: int, intent: Entry) -> str:
     empty = f", with {t - since} empty before it" if t > since else ""
-    return f"night {t} of {declared.counter.steps}{empty}: charged ρ = {intent.body['rho']}"
+    rho = number(float(Fraction(intent.body["rho"])), toward="up")
+    return f"night {t} of {declared.counter.steps}{empty}: charged ρ = {rho}"

@@ -231,15 +231,15 @@ def _needed(verdict: Verdict) -> str:
     return f": {' or '.join(people + budget)} would show one as large as the estimate"
 
 
-def shell_line(verdict: Verdict, epsilon: float | None) -> str:
+def shell_line(verdict: Verdict, epsilon: float | None, *, binned: bool) -> str:
     """The verdict and its price, for a terminal.
 
     ``epsilon``: of the guarantee; None where nothing is private.
     """
     if verdict.answer == "withheld" and verdict.why != NOT_MEASURED_HERE:
-        return f"{sentence(verdict)}. {verdict.why}"
+        return f"{sentence(verdict, binned=binned)}. {verdict.why}"
     with_price = verdict.answer in ("better", "worse") and epsilon is not None
-    return sentence(verdict) + (f", at ε = {number(epsilon, 2, 'up')}" if with_price else "")
+    return sentence(verdict, binned=binned) + (f", at ε = {number(epsilon, toward='up')}" if with_price else "")
 
 
 def headline(report: Report, verdict: Verdict) -> str:

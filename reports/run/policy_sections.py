@@ -148,7 +148,7 @@ def _against(practice: Practice, view: Decisions) -> BesidePractice:
 def _words(practice: Practice) -> str:
     """Sentence on how far practice is known, and how often it agrees."""
     every = practice.known_share > 1 - 1e-9
-    where = "everywhere" if every else f"for {percent(practice.known_share, 2)} of the recommendations"
+    where = f"for {'all' if every else percent(practice.known_share, 2)} of the recommendations"
     return (
         f"The released counts show what practice does {where}; there it takes the recommended action in "
         f"{percent(practice.followed_share, 2)} of the cases."
@@ -472,7 +472,8 @@ def _measured(report: Report, view: Decisions) -> str:
     if not np.isnan(view.practice).all():
         noisy += _USUAL
     if len(view.state_labels) > MOST_STATES:
-        noisy += f" Shown: the {MOST_STATES} states with most released evidence; reticent policy show lists all."
+        noisy += f" Shown: of the {MOST_STATES} states with most released evidence, those with a recommendation; "
+        noisy += "reticent policy show lists all."
     return noisy + (f" Only the first {MOST_ROWS} rows are printed." if len(_listed(view)) > MOST_ROWS else "")
 
 

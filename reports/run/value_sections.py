@@ -113,10 +113,13 @@ def truth_section(report: Report) -> Section | None:
         ("Policy that made the log", number(truth.v_behavior, 3)),
         ("Uniform choice", number(truth.v_uniform, 3)),
     ]
-    if (binned := number(truth.v_policy_model, 3)) != rows[1][1]:
+    # held-out people tell what comes of the policy itself, a release what comes of it in the process of its counts
+    judged = report.evaluation is not None and report.dataset.markov != "aggregated"
+    own = truth.v_policy if judged else truth.v_policy_model
+    if (binned := number(own, 3)) != rows[1][1]:
         rows.insert(2, ("This policy, in the process that the interval is about", binned))
     top = value.upper_trivial if value.upper is None else value.upper
-    answer = "contains" if value.lower <= truth.v_policy_model <= top else "does not contain"
+    answer = "contains" if value.lower <= own <= top else "does not contain"
     words = (
         f"The data are simulated, so the true scores are known. The interval {answer} the true value. The best "
         f"possible policy is better by {number(truth.suboptimality, 2)}.",

@@ -887,3 +887,43 @@ def test_an_early_end_is_said_to_save_what_later_steps_would_cost():
     left = frame.filter(pl.int_range(pl.len()) % 10 != 1)
     ends, unknown = (told_of(left, order="on", reward="cost", last_row=way)[1] for way in ("ends", "unknown"))
     assert "counts 0, so that an early end saves costs" in ends and "early end" not in unknown
+
+
+def test_words_among_the_numbers_of_a_state_are_said_to_cost_their_people():
+    rows = [
+        {
+            "user": i,
+            "step": h,
+            "bp": "n/a" if i % 20 == h else 100 + (7 * i + 3 * h) % 60,
+            "drug": "xy"[i % 2],
+            "good": i % 3 % 2,
+        }
+        for i in range(200)
+        for h in range(2)
+    ]
+    frame = pl.DataFrame([{**row, "bp": str(row["bp"])} for row in rows])
+    notes = told_of(frame, state="bp", paid="each")[1]
+    assert "5.0% of the filled cells of 'bp' are no numbers: their episodes are dropped (unparsable)" in notes
+
+
+def test_what_is_measured_next_is_not_offered_for_a_state():
+    rows = [
+        {"user": i, "step": h, "bp": i % 7, "next_bp": (i + h) % 7, "zip": i % 50, "drug": "xy"[i % 2], "good": h}
+        for i in range(200)
+        for h in range(2)
+    ]
+    with pytest.raises(reticent.CardError, match="which column says what was seen before") as asked:
+        reticent.draft(pl.DataFrame(rows), action="drug", reward="good")
+    assert "--state bp" in str(asked.value) and "next_bp" not in str(asked.value)
+    notes = told_of(pl.DataFrame(rows), action="drug", reward="good", state="bp")[1]
+    [beside] = [line for line in notes.split("\n") if line.startswith("not in the card")]
+    assert "next_bp" not in beside and "--state bp --state zip" in beside
+
+
+def test_who_lacks_a_column_of_states_reads_what_the_others_were_taken_for():
+    rows = [
+        {"id": i, "step": h, "sofa": (i + h) % 5, "drug": "xy"[i % 2], "died": i % 9 == 0}
+        for i in range(200)
+        for h in range(2)
+    ]
+    refuses(r"taken so far: .*--reward sofa\)", pl.DataFrame(rows))

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from reticent import BudgetError, CardError
+from reticent import BudgetError, CardError, Store
 from tests.flows.office import made, office
 from tests.flows.office import reticent as verb
 from tests.flows.shop import lay_out
@@ -206,3 +206,17 @@ def test_a_wide_range_of_rewards_says_how_many_steps_it_has(tmp_path):
     assert "would count as 0" in str(refused) and "steps = 2" in str(refused)
     card.write_text(written.replace("range = [0.0, 2.0]\nsteps = 2\n", "range = [0.0, 1.0]\n"))
     assert invoke(*register).exit_code == 0
+
+
+def test_what_was_spent_is_shown_rounded_up_and_what_is_left_down(office):
+    from flows.terminal.screen import plain
+    from flows.verbs import _history
+
+    root, _ = office
+    spent = 0.30000051
+    [facts] = Store(root / "home").ledger(root / "people").lineages()
+    limit = facts.limit.model_copy(update={"left_rho": 0.7000009})
+    charged = [facts.entries[0].model_copy(update={"rho": spent})]
+    changed = {"spent_rho": spent, "limit": limit, "schedule": {"month": 1.0}, "entries": charged}
+    words = "\n".join(plain(_history([facts.model_copy(update=changed)])))
+    assert "spent ρ = 0.300001 of" in words and "left now 0.7 " in words and words.count("0.300001") == 2

@@ -69,6 +69,12 @@ def test_a_table_of_another_name_is_named_by_the_verifier(linear, tmp_path):
     assert found == "tables of no linear release: ['goal', 'gram']"
 
 
+def test_a_policy_that_cannot_be_read_is_named_by_the_verifier(linear, tmp_path):
+    folder = shutil.copytree(linear.folder("once"), tmp_path / linear.folder("once").name)
+    (folder / "policy.json").write_text("{")
+    assert "no readable policy.json" in (Store(linear.home.root).open(str(folder)).verify().problem or "")
+
+
 @pytest.mark.parametrize("verb", [("report",), ("policy", "show"), ("policy", "act", "--state", "warm", "--step", "1")])
 def test_the_verbs_of_a_run_read_its_decisions(linear, verb, capfd):
     run = linear.runs["linear"]["run"]

@@ -36,11 +36,13 @@ def seen(shop):
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k == "toeplitz" else pytest.mark.slow) for k in KINDS])
 def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path, monkeypatch, kind):
     shop = Shop(tmp_path, monkeypatch, counter=kind)
-    everybody, runs = [], []
+    everybody, runs, said = [], [], list[str]()
     for night in (1, 2, 3, 6):
         tonight = customers(200 * night, 200, seed=night)
         everybody += tonight
-        runs.append(shop.night(night, tonight))
+        runs.append(shop.night(night, tonight, say=said.append))
+    # no fraction of twenty digits
+    assert [line.partition(": ")[2] for line in said if "charged" in line] == ["charged ρ = 1", *3 * ["charged ρ = 0"]]
     charges = [Fraction(e.body["rho"]) for e in shop.ledger.entries() if e.kind == "INTENT"]
     assert 0.99 < charges[0] <= 1 and charges[1:] == [0, 0, 0]
     assert runs[-1]["ledger"]["spent_rho"] == float(charges[0])

@@ -156,3 +156,19 @@ def test_the_schema_is_itself_valid_and_in_the_pyramids_order(published):
     proof = json.loads((Path(published[0]["private"]) / "certificate.json").read_text())
     order = ["guarantee", "mechanisms", "implementation", "data", "assumptions", "not_covered"]
     assert [k for k in proof if k in order] == order
+
+
+def test_a_run_that_lost_its_report_is_found_and_the_file_named(published, tmp_path):
+    home, run = shutil.copytree(published[1].root, tmp_path / "home"), Path(published[0]["private"]).name
+    (home / "runs" / run / "report.json").unlink()
+    for name in (run, str(home / "runs" / run)):
+        with pytest.raises(CardError, match=r"no readable report\.json"):
+            Store(home).open(name).verify()
+
+
+def test_a_run_is_made_again_by_the_card_of_its_dataset_whatever_its_folder_is_called(published, tmp_path):
+    for name in ("broken", "elsewhere"):
+        lay_out(tmp_path / name)
+    (tmp_path / "broken" / "card.toml").write_text("name = ")
+    run = Store(published[1].root, shelf=tmp_path).open(published[0]["private"])
+    assert run.verify().ok and any("made again from card" in c.what and c.ok for c in run.verify().checks)

@@ -149,7 +149,7 @@ def test_a_policy_too_large_to_print_is_cut_and_says_so() -> None:
     assert len(html.encode()) < 300_000
     for page in (html, text):
         assert "Shown: the 24 states with most released evidence, of 60." in page
-        assert "Shown: the 24 states with most released evidence; reticent policy show lists all." in page
+        assert "Shown: of the 24 states with most released evidence, those with a recommendation; " in page
         assert "Only the first 120 rows are printed" in page
 
 
@@ -204,3 +204,11 @@ def test_two_processes_write_the_same_bytes() -> None:
     ]
     assert written[0] == written[1]
     assert written[0] == "".join(both(sample_facts())).encode()
+
+
+def test_practice_that_is_known_wherever_something_is_recommended_is_not_said_to_be_known_everywhere() -> None:
+    view = sample_view(5, ["a", "b"], ["x", "y"])
+    told = {"known_share": 1.0, "followed_share": 0.5, "apart_share": 0.2, "cells": [(0, 0, 0.25, 0.1, False)]}
+    page = in_words(report_of(sample_facts() | {"practice": told}), view)
+    assert "show what practice does for all of the recommendations; there" in page
+    assert "these show what practice does for 50 % of states and steps" in page

@@ -632,3 +632,41 @@ def test_a_simple_policy_whose_interval_is_the_whole_range_stands_on_no_page() -
         assert "By the released model alone" not in alone
         assert "By the released model alone" in both and "0.20 to 0.60" in both
         assert not any(told in page for page in (alone, both) for told in ("0.987", "0.986", "0.99", "always 1"))
+
+
+def test_an_interval_of_held_out_people_is_compared_with_what_comes_of_the_policy_itself() -> None:
+    told = judged("better", "synthetic")
+    assert told.evaluation is not None and told.truth is not None
+    inside, outside = told.evaluation.value.estimate, told.evaluation.value.upper + 0.1
+    for markov, words in (("declared", "contains"), ("aggregated", "does not contain")):
+        report = judged("better", "synthetic", markov)
+        truth = told.truth.model_copy(update={"v_policy": inside, "v_policy_model": outside})
+        page = in_words(report.model_copy(update={"truth": truth}))
+        assert f"The interval {words} the true value" in page
+        assert ("in the process that the interval is about" in page) == (markov == "aggregated")
+
+
+def test_the_shell_says_an_epsilon_as_the_guarantee_beside_it_does() -> None:
+    assert shell_line(verdict_of(judged("better")), 5.2216, binned=False).endswith("at ε = 5.222")
+
+
+def test_the_shell_names_the_binned_process_as_the_page_does() -> None:
+    from flows.terminal.screen import plain
+    from flows.verbs import summary
+    from pipeline.facts.answers import Left, RunAnswer
+
+    for markov in ("declared", "aggregated"):
+        report = judged("better", "synthetic", markov)
+        answer = RunAnswer(
+            run="shop-1",
+            folder="runs/shop-1",
+            report="runs/shop-1/report.html",
+            replayed=False,
+            ledger=Left(spent_rho=1.0, remaining_rho=2.0),
+            guarantee=report.guarantee,
+            verdict=verdict_of(report),
+            value=report.value,
+            markov=report.dataset.markov,
+        )
+        page = in_words(report).partition("\n")[0].removeprefix("# ")
+        assert f"{page[0].lower()}{page[1:]}, at ε" in plain(summary(answer))[0]
