@@ -62,6 +62,7 @@ def screen(raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> tuple[pl
             rows, left_out = decode.number_steps(rows, steps, card)
         rows = sort_episodes(rows, rules.terminates(card)).with_columns(decode.behind_gap(card).alias("behind"))
         rows = _pay_late(rows, steps, card)
+        rows = rows.with_columns(_leads_elsewhere(card).alias("leads_elsewhere"))
         rows = rows.with_columns(_next_state(card).alias("next_state"))
         if card.domain.observation is not None:
             rows = decode.with_successors(rows, card, card.domain.observation)
@@ -150,17 +151,33 @@ def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFra
     return rows
 
 
+def _follower() -> pl.Expr:
+    """State of the next row of the episode; null where none follows the step."""
+    follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
+    follows &= ~pl.col("behind").shift(-1).fill_null(value=False)
+    return pl.when(follows).then(pl.col("state").shift(-1))
+
+
+def _leads_elsewhere(card: Card) -> pl.Expr:
+    """Mark of rows whose logged next state is no end, and not the state of the next row."""
+    # of vectors a state alone does not tell where a row leads
+    if card.source.columns.next_state is None or card.domain.observation is not None:
+        return pl.lit(value=False)
+    # a closing row has no choice, so its state may be missing
+    decides = ~pl.col("closing").shift(-1).fill_null(value=False) if card.source.last_row == "outcome" else True
+    live = (pl.col("logged") < card.domain.states.first_terminal) & ~pl.col("terminated")
+    return (pl.col("has_next") & live & decides & (pl.col("logged") != _follower())).fill_null(value=False)
+
+
 def _next_state(card: Card) -> pl.Expr:
-    """Logged next state; else the state of the next row; else the end if the episode is over; else null.
+    """Logged next state, where the next row agrees; else its state; else the end if the episode is over; else null.
 
     Where the dynamics are stationary and no successor is logged, the one of step H - 1 stays unknown even if the
     episode terminated there: counting only the last steps that terminate would bias the shared table.
     """
     d, end = card.domain, card.domain.states.default_terminal
     last = pl.col("step") == d.horizon - 1
-    follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
-    follows &= ~pl.col("behind").shift(-1).fill_null(value=False)
-    follower = pl.when(follows).then(pl.col("state").shift(-1))
+    follower = _follower()
     in_end = pl.when(follower >= card.domain.states.first_terminal).then(follower)
     over = pl.col("terminated") | last if d.dynamics == "per_step" else pl.col("terminated")
     if card.source.last_row == "ends":
@@ -172,7 +189,12 @@ def _next_state(card: Card) -> pl.Expr:
     )  # fmt: skip
     if d.dynamics == "stationary" and d.horizon > 1 and card.source.columns.next_state is None:
         unlogged = pl.when(~last).then(unlogged)
-    return pl.when("has_next").then("logged").otherwise(unlogged)
+    # what a choice is worth is what people then met: scores follow their rows
+    return (
+        pl.when("leads_elsewhere").then(follower)
+        .when("has_next").then("logged")
+        .otherwise(unlogged)
+    )  # fmt: skip
 
 
 def mark_broken(rows: pl.DataFrame, card: AnyCard) -> pl.DataFrame:

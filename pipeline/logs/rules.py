@@ -92,6 +92,11 @@ RULES: tuple[Rule, ...] = (
         "coerce",
         "with order_by: another row of the episode stands at the same place; a hash decides which is the earlier step",
     ),
+    Rule(
+        "leads_elsewhere",
+        "coerce",
+        "the logged next state is not the state of the episode's next row: the row leads where the next row is",
+    ),
     Rule("reward_range", "coerce", "a reward outside the declared range is clipped to it"),
     Rule("reward_off_lattice", "coerce", "a reward between two lattice points is floored"),
     Rule(
@@ -124,6 +129,7 @@ NAMELESS = ("malformed_line", "null_user", "inexact_user", "missing_column")
 COERCED: dict[str, pl.Expr] = {
     "unknown_label": pl.col("relabelled"),
     "same_place": pl.col("same_place"),
+    "leads_elsewhere": pl.col("leads_elsewhere"),
     "reward_range": pl.col("clipped"),
     "reward_off_lattice": pl.col("floored"),
 }

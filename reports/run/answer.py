@@ -19,7 +19,16 @@ import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from pipeline.facts.evaluation import Evaluated, people_needed, share_that_judges
-from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, Gains, PolicyView, Truth, ValueFacts
+from pipeline.facts.learnt import (
+    NO_GUARANTEE,
+    Baseline,
+    Decisions,
+    Gains,
+    PolicyView,
+    TabularConstants,
+    Truth,
+    ValueFacts,
+)
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
 from pipeline.facts.report import Report, verdict_of
 from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, ends_near, no_test, round_up
@@ -470,6 +479,20 @@ def _noise(report: Report) -> float:
     return max((m.scale * math.sqrt(m.shape[-1]) for m in tables), default=0.0)
 
 
+def _counted(report: Report) -> str:
+    """Which decisions the released rows count: `dp-one-step` takes a person's first ones."""
+    data, constants = report.dataset, report.constants
+    values = constants.policy.values if isinstance(constants, TabularConstants) else {}
+    # other agents count every row
+    most = data.horizon * data.episodes_per_user
+    rows, cap = (int(values.get(name, most)) for name in ("rows of a person", "cap"))
+    counted = "decisions" if rows >= most else f"a person's first {number(rows)} decisions"
+    # of steps apart no two rows of an episode are of one cell
+    if cap >= rows or (data.dynamics == "per_step" and data.episodes_per_user == 1):
+        return counted
+    return f"{counted}, the same one in a state at most {'once' if cap == 1 else f'{number(cap)} times'}"
+
+
 def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
     """States and decisions that change, and the actions before and after."""
     name = "For whom it changes"
@@ -488,7 +511,7 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
     if np.isnan(view.practice).all():
         states, share = policy_sections.reach(view)
         # evidence of a linear policy is no number of rows
-        of_decisions = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
+        of_decisions = "" if report.features is not None else f" ({percent(share, 2)} of {_counted(report)})"
         given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
         most = sorted((a for a, n in enumerate(given) if n), key=lambda a: -given[a])[:_MOST]
         rows = tuple((actions[a], f"{number(given[a])} state{'s' * (given[a] > 1)}") for a in most)

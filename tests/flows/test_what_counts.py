@@ -368,3 +368,30 @@ def test_a_page_without_judges_does_not_say_that_everybody_taught(tmp_path: Path
     # half of the people are reserved and taught nothing
     assert isinstance(verdict, Verdict) and verdict.answer == "not_evaluated"
     assert "Everybody" not in page and "Nobody was held out to judge this policy" in page
+
+
+def _seen_right_after(people: int) -> pl.DataFrame:
+    """`strong` costs .2 of every visit and cures for a day; who is ill at the next visit is a coin's."""
+    draw = np.random.default_rng(6)
+    frames, who = [], np.arange(people)
+    ill = draw.random(people) < 0.5
+    for visit in range(3):
+        strong = draw.random(people) < 0.4
+        good = draw.random(people) < np.where(ill, 0.3, 0.9) - 0.2 * strong
+        after = np.where(strong | (draw.random(people) < 0.3), "well", "ill")
+        frames.append(visits(visit, who, ill, strong, good).with_columns(pl.Series("after", after)))
+        ill = draw.random(people) < 0.5
+    return pl.concat(frames)
+
+
+@pytest.mark.parametrize("agent", ["dp-one-step", "dp-apvi"])
+def test_a_state_right_after_the_choice_is_not_where_the_next_visit_finds_people(tmp_path: Path, agent: str) -> None:
+    """Scores follow people's own rows: by the logged states alone the harmful action was "better"."""
+    log, changes = some(_seen_right_after(8000), 8000)
+    changes['reward = "good" }'] = 'reward = "good", next_state = "after" }'
+    page, verdict = page_of(tmp_path, log, changes, agent)
+    # never `strong` gains .2 of two visits in five, where all of the steps are learnt
+    assert verdict.improvement.lower <= 0.08 * (2 if agent == "dp-one-step" else 3) <= verdict.improvement.upper
+    assert "→ strong" not in page and "strong · " not in page
+    # the last step is in no released table, and nothing is advised there
+    assert ("% of a person's first 2 decisions)" in page) is (agent == "dp-one-step")

@@ -144,7 +144,8 @@ def episode(group: list[Row], card: Card) -> list[tuple[Any, ...]]:
 
 def canonical(row: Row, after: Row | None, card: Card) -> tuple[Any, ...]:
     following = after.state if after is not None else None
-    leads = row.logged if row.has_next else successor(row, following, card)
+    elsewhere = following is not None and not row.terminated and not row.is_end(row.logged)
+    leads = row.logged if row.has_next and not elsewhere else successor(row, following, card)
     return (
         row.step,
         row.state,

@@ -37,9 +37,13 @@ CASES: dict[str, tuple[Rows, tuple[str, ...], dict[str, Any], Rows, dict[str, in
         [(*XYX[0], 1), (*XYX[1], 0), ("v", 1, 0, "x", 0, 0, 1), ("v", 1, 1, "died", "", "", 0)], ("done",), {},
         [(END, True, False), (DIED, True, False)], {"after_end": 2},
     ),
-    "a logged successor is trusted before the next row": (
+    "the next row is trusted before a logged successor, which is set aside": (
         [(*XYX[0], "x"), (*XYX[1], None), (*XYX[2], "nowhere")], ("s2",), {},
-        [(X, False, False), (X, False, False), (OTHER, False, False)], {"unknown_label": 1},
+        [(Y, False, False), (X, False, False), (OTHER, False, False)], {"leads_elsewhere": 1, "unknown_label": 1},
+    ),
+    "a logged successor is trusted where no row follows, beyond the last step too": (
+        [("u", 1, 0, "x", 0, 0, "y"), *(("v", 1, t, "x", 0, 0, "x" if t < 3 else "y") for t in range(4))], ("s2",), {},
+        [(Y, False, False), *[(X, False, False)] * 3], {"beyond_horizon": 1},
     ),
     "a logged end terminates and drops what follows": (
         [(*XYX[0], "died"), (*XYX[1], "x")], ("s2",), {}, [(DIED, True, False)], {"after_end": 1},

@@ -48,7 +48,7 @@ def test_page_markdown_and_shell_say_the_same_answer(answer: str, kind: str) -> 
     report = judged(answer, kind)
     verdict = verdict_of(report)
     said = sentence(verdict)
-    assert shell_line(verdict, report.guarantee.epsilon).startswith(said)
+    assert shell_line(verdict, report.guarantee.epsilon, binned=False).startswith(said)
     assert verdict.answer == ("better" if answer == "conditional" else answer)
     head = said[0].upper() + said[1:]
     html, text = drawn(report)
