@@ -74,10 +74,12 @@ def lay_out(connection: sa.Connection, where: str, *, create: bool) -> None:
         raise BudgetError(f"ledger {where} is damaged: it lacks its table {missing}; restore it")
     if not existing and not create:
         raise BudgetError(f"{where} is damaged or holds no ledger; `reticent register` creates one")
-    metadata.create_all(connection)
+    metadata.create_all(connection, checkfirst=bool(existing))
+    if not existing:
+        return
     last = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()
     if last is not None:
-        connection.execute(head.insert().values(only=1, seq=last.seq, hash=last.hash))
+        connection.execute(head.insert(), {"only": 1, "seq": last.seq, "hash": last.hash})
 
 
 @dataclass(frozen=True)
@@ -176,9 +178,10 @@ def _head_problem(connection: sa.Connection, chain: Sequence[Entry]) -> str | No
 def insert(connection: sa.Connection, e: Entry, text: str) -> None:
     """Store an entry and move the head to it."""
     values = {"seq": e.seq, "lineage": e.lineage, "kind": e.kind, "at": e.at, "previous": e.previous, "hash": e.hash}
-    connection.execute(entries.insert().values(body=text, **values))
+    # values apart from their statements, which are then compiled once
+    connection.execute(entries.insert(), {**values, "body": text})
     connection.execute(head.delete())
-    connection.execute(head.insert().values(only=1, seq=e.seq, hash=e.hash))
+    connection.execute(head.insert(), {"only": 1, "seq": e.seq, "hash": e.hash})
 
 
 _LOCK = 0x7265746963656E74

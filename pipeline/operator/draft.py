@@ -841,14 +841,17 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
     alone = answers.roles.get("order") == "none" and "none" not in read.frame.columns
     answered = {role: name for role, name in answers.roles.items() if role != "order" or not alone}
     answered |= {"state": parts[0]} if parts else {}
-    columns = look_at(read.frame, answers, answered.get("reward")).columns
+    look = look_at(read.frame, answers, answered.get("reward"))
+    columns = look.columns
     role, guessed = looking.find_roles(columns, answered, users, parts)
     if alone or ("order" not in answered and _orders_nothing(columns, role, read)):
         role.pop("order", None)
         guessed = [g for g in guessed if g != "order"]
     frame = _once(read.frame, notes) if "order" in role else read.frame
-    look = look_at(frame, answers, role.get("reward"))
-    columns = look.columns
+    # the first look knew no reward that only its content tells
+    if len(frame) < len(read.frame) or "reward" in guessed:
+        look = look_at(frame, answers, role.get("reward"))
+        columns = look.columns
     notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
     if len(patterns(read.paths)) > NAMED:
         notes.append(

@@ -363,9 +363,9 @@ def look_at(frame: pl.DataFrame, answers: Answers, reward: str | None = None) ->
             for form in dates:
                 plain = plain.select(plain_date(pl.col("x"), form).alias("x"))
         filled = pl.DataFrame({"raw_order": plain["x"].drop_nulls()})
-        count = max(1, len(filled))
-        as_number = filled.select(number_of(pl.col("raw_order")).is_not_null().sum()).item() / count
-        ordered = filled.select(order_of({"order": pl.String()}).is_not_null().sum()).item() / count
+        number, place = number_of(pl.col("raw_order")), order_of({"order": pl.String()})
+        counts = filled.select(number.is_not_null().sum().alias("numbers"), place.is_not_null().sum().alias("ordered"))
+        as_number, ordered = (count / max(1, len(filled)) for count in counts.row(0))
         columns[name] = Column(name, texts, plain["x"], texts.n_unique(), as_number, ordered, units)
     return Look(columns, numbers, dates)
 
@@ -431,7 +431,7 @@ def _dates_forms(cells: Mapping[str, pl.Series], answer: str | None) -> list[Dat
         if sample.str.contains(r"\d+\D\d+\D\d").sum() <= _STRAY * len(sample):
             continue
         changed: dict[DatesForm, pl.Series] = {form: sample.filter(_read_as(sample, form) != sample) for form in forms}
-        dates = {form: int(_is_date(_read_as(rows, form)).sum()) for form, rows in changed.items()}
+        dates = {form: int(_is_date(_read_as(rows, form)).sum()) if len(rows) else 0 for form, rows in changed.items()}
         fits = [form for form in forms if dates[form] > _STRAY * len(sample)]
         if set(_EITHER) <= set(fits):
             complete = [form for form in _EITHER if dates[form] >= (1 - _STRAY) * len(changed[form])]
