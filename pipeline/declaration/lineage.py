@@ -32,7 +32,8 @@ class Unit(Strict):
 
     user: str
     episodes_per_user: Annotated[int, Field(ge=1, le=10_000)] = 1
-    users_public: Annotated[int, Field(ge=1)]
+    # a release of more people than this would be charged, and then no float hold their number
+    users_public: Annotated[int, Field(ge=1, le=10**12)]
     recurs: Literal["never", "capped"] = "never"
 
 

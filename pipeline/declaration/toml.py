@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -70,6 +71,9 @@ class LogError(Exception):
 
 def exit_code(error: Exception) -> int:
     """Exit code of design §5.1: 2 operator's file, 3 the log, 4 the budget, 1 anything else."""
+    # such as the content of a file in place of its name
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return 2
     return getattr(error, "exit_code", 1)
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.code import is_plugin, plugin_digest
@@ -127,6 +127,10 @@ class OneStep(Strict):
         return self.model_copy(update=left_out)
 
 
+# least share of held-out people: less of all people there are is nobody
+_ONE_IN_A_MILLION = 1e-6
+
+
 class Evaluate(Strict):
     """Evaluation of a policy: on held-out people, and exactly where a log's world is known.
 
@@ -150,13 +154,23 @@ class Evaluate(Strict):
         "against": "a policy is compared with current practice; `reticent compare-runs` lays two runs side by side",
         "dates": "`[schedule] release` draws a release with a verdict of its own on each of its dates",
     }
-    people: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = 0.0
+    people: float | Literal["auto"] = 0.0
     since: Annotated[int, Field(ge=1)] | None = None
-    users_since: Annotated[int, Field(ge=1)] | None = None
+    users_since: Annotated[int, Field(ge=1, le=10**12)] | None = None
     world: str | None = None
     behaviour: str = "uniform"
     probabilities: Literal["released", "logged"] = "released"
     least: Annotated[float, Field(ge=1 / 64, le=1)] | None = None
+
+    @field_validator("people", mode="before")
+    @classmethod
+    def _share(cls, people: object) -> object:
+        number = isinstance(people, int | float) and not isinstance(people, bool)
+        if people != "auto" and not (number and (people == 0 or _ONE_IN_A_MILLION <= people < 1)):
+            raise ValueError(
+                f"a share of the people from 0.000001 to below 1, 0 for nobody, or 'auto'; found {people!r:.60}"
+            )
+        return people
 
     @model_validator(mode="after")
     def _of_whom(self) -> Self:

@@ -23,6 +23,11 @@ def read(folder, text, old, new):
         (GOOD, "rho = 1.0", 'rho = "1"', "a valid number"),
         (GOOD, "users_public = 1000", "users_public = 10.5", "a valid integer"),
         (LQ, P, P + 'rho = 1.0\n[lq]\ncut = [0.5, "0.7"]', "a valid number"),
+        (GOOD, "users_public = 1000", f"users_public = 1{400 * '0'}", "less than or equal to 1000000000000"),
+        *(
+            (RECIPE, P, f"[evaluate]\npeople = {x}\n{P}", "a share of the people from 0.000001 to below 1")
+            for x in ("-1", "1e-320", "1.0", "true", '"half"', "nan")
+        ),
         # no scale can be made of these budgets
         *((RECIPE, P, P + x, "less than") for x in ("rho = 1e308", "epsilon = 1e21", "rho = nan")),
         (RECIPE, P, P + "rho = 1e-320", "its noise has no scale"),

@@ -103,3 +103,8 @@ def test_an_epsilon_has_two_prices(shop, tmp_path):
     assert reticent.plan(shop / "private.toml", quality=False, store=store).price_of_epsilon is None
     said = invoke("plan", shop / "pure.toml", "--home", tmp_path / "home", "--no-quality").stdout
     assert "as pure DP ρ = 0.5; with delta = 1e-06 ρ = 0.02" in said and "times less" in said
+
+
+def test_a_word_too_long_for_a_name_of_a_file_is_a_wrong_command(tmp_path):
+    done = verb.reticent("plan", 5000 * "x", cwd=tmp_path)
+    assert done.returncode == 2 and "File name too long" in done.stderr and "--debug" not in done.stderr
