@@ -360,6 +360,7 @@ def draft(
     paid: str | None = None,
     last_row: str | None = None,
     word: Mapping[str, float] | None = None,
+    rewards: str | None = None,
 ) -> Draft:
     """Propose a card and a recipe for a log: a look at raw rows, for the operator only.
 
@@ -384,6 +385,8 @@ def draft(
         Whether an episode is over with its last row (``ends``), or goes on unseen (``unknown``).
     word
         What each text of an outcome in words is worth.
+    rewards
+        The least and the most that a reward can be, ``"-100:1"``, where those of few people weigh.
 
     Returns
     -------
@@ -404,7 +407,7 @@ def draft(
     roles = {role: column for role, column in columns.items() if column is not None}
     users, parts = [user] if isinstance(user, str) else user, states if len(states) > 1 else ()
     formats = dates, several, paid, last_row
-    return draft_log(log, Answers(users, roles, parts, rename or {}, unit or {}, *formats, word or {}), name)
+    return draft_log(log, Answers(users, roles, parts, rename or {}, unit or {}, *formats, word or {}, rewards), name)
 
 
 def named(recipe: RecipeLike) -> str:

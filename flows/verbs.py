@@ -731,6 +731,7 @@ def draft(
     paid: str | None = None,
     last_row: str | None = None,
     word: Sequence[str] = (),
+    rewards: str | None = None,
     to: Path | None = None,
 ) -> Dump:
     """Propose a card and a recipe for a log: a look at raw rows, for your eyes only.
@@ -770,6 +771,8 @@ def draft(
         After its last row an episode is over (ends), or goes on unseen (unknown).
     word
         TEXT=WORTH: what an outcome in words is worth.
+    rewards
+        LEAST:MOST that a reward can be, where those of few people weigh.
     to
         Write card.toml and recipe.toml into this folder, above the files; default: print the card.
     """
@@ -790,7 +793,7 @@ def draft(
     options: dict[str, Any] = {"user": list(user), "state": list(state)}
     options |= {"rename": list(rename), "unit": list(unit), "word": list(word)}
     options |= {"action": action, "reward": reward, "order": order, "dates": dates, "several": several, "paid": paid}
-    proposal = _answered(propose, {**options, "last_row": last_row})
+    proposal = _answered(propose, {**options, "last_row": last_row, "rewards": rewards})
     say("OPERATOR ONLY: what was seen in the log")
     for key, seen in proposal.seen:
         say(f"  {key:24}  {seen}")

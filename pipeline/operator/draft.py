@@ -127,6 +127,26 @@ def _common_range(rewards: pl.DataFrame) -> tuple[float, float]:
     return low, _outward(high) if high < float(ranges["high"].max() or 0.0) else high  # pyright: ignore[reportArgumentType]
 
 
+def _answered_range(text: str) -> tuple[float, float]:
+    """Least and most that a reward can be, as the operator wrote them.
+
+    Raises CardError if they are no such numbers.
+    """
+    low, _, high = text.partition(":")
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        ends = 0.0, 0.0
+    if not -math.inf < ends[0] < ends[1] < math.inf:
+        raise CardError(f"draft: --rewards {text!r}: write LEAST:MOST, such as -100:1")
+    return ends
+
+
+def _beyond(value: float) -> float:
+    """Round away from 0 to a power of ten: of whose it is no more is told."""
+    return math.copysign(10.0 ** math.ceil(math.log10(abs(value))), value) if value else 0.0
+
+
 def _spelling(text: str) -> str:
     """Form that all spellings of a label share: without case, accents, extra blanks, blanks before a unit, and ".0"."""
     plain = re.sub(r"(?<=\d)\.0+(?![\d.])", "", " ".join(plain_name(text).split()))
@@ -317,6 +337,7 @@ class _Log:
         """Keys of the reward: range, lattice, worth of an empty cell.
 
         Raises CardError if no reward is a number.
+        Raises QuestionError if the rewards of few people move the mean, and no answer says whether they are cut.
         """
         rows, notes = self.rows, self.notes
         if "reward" not in self.role:
@@ -329,8 +350,9 @@ class _Log:
         values = rewards.unique().sort()
         user_rewards = rows.select("user", paid=column.values.gather(rows["at"])).drop_nulls().unique()
         # no minus before a zero
-        low, high = (end + 0.0 for end in _common_range(user_rewards))
-        if high < quantile(values, 1) or low > quantile(values, 0):
+        declared = None if self.answers.rewards is None else _answered_range(self.answers.rewards)
+        low, high = declared or (end + 0.0 for end in _common_range(user_rewards))
+        if declared is None and (high < quantile(values, 1) or low > quantile(values, 0)):
             notes.append(f"rewards outside {low:g} to {high:g}, which fewer than {FEWEST} people have, are clipped")
         if column.numbers < 1:
             notes.append(
@@ -340,7 +362,7 @@ class _Log:
             every = "every reward" if len(values) == 1 else "nearly every reward"
             notes.append(f"{every} is {low:g}: there is nothing to learn from it; name another column with --reward")
         usual = quantile(rewards, 0.999)
-        if high > 3 * max(abs(usual), 1e-9) and usual > low:
+        if declared is None and high > 3 * max(abs(usual), 1e-9) and usual > low:
             notes.append(
                 f"the largest rewards reach {high:g}, but 999 in 1,000 are at most {usual:g}: larger ones are clipped"
             )
@@ -349,13 +371,16 @@ class _Log:
         # what few people have may lie between: a range of 0 to 100 would round all of it down
         unit = min(unit, 1.0) if low == high else unit
         low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
-        low = min(low, 0.0) if low < unit * 5 else low
+        low = min(low, 0.0) if declared is None and low < unit * 5 else low
         high = max(high, low + unit)
         steps = max(1, round((high - low) / unit))
         if steps > _MOST_LATTICE:
             unit = human((high - low) / 1000, (high - low) / 1000)
             low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
             steps = max(1, round((high - low) / unit))
+        if declared is None:
+            counted = column.values.gather(rows["at"]).drop_nulls()
+            self._ask_of_rare(counted.filter(counted.is_finite()), low, high)
         if not self.answers.words and len(values) > 1:
             self.direction(column, float(values[0] + values[-1]))
         # of an outcome whose worths are given, its name alone does not say which is better
@@ -370,6 +395,25 @@ class _Log:
             *self._empty(column, ends),
             *self._paid(column, ends, low, high),
         ]  # fmt: skip
+
+    def _ask_of_rare(self, rewards: pl.Series, low: float, high: float) -> None:
+        """Ask which rewards can be, if a few that lie far outside of the proposed range move the mean.
+
+        Raises QuestionError.
+        """
+        least, most, wide = quantile(rewards, 0), quantile(rewards, 1), high - low
+        if least >= low - wide and most <= high + wide:
+            return
+        mean, cut = (math.fsum(paid) / len(paid) for paid in (rewards, rewards.clip(low, high)))
+        if abs(mean - cut) <= _SOME * wide:
+            return
+        ends = min(low, _beyond(least)), max(high, _beyond(most))
+        raise QuestionError(
+            f"few people have rewards outside {low:g} to {high:g}, and these move the mean from {cut:.3g} to "
+            f"{mean:.3g}: what are the least and the most that a reward can be? What lies outside is clipped, so that "
+            "a rare heavy loss counts as a small one; the wider the range, the more noise",
+            [f"--rewards {first:g}:{last:g}" for first, last in (ends, (low, high))],
+        )
 
     def direction(self, column: Column, ends: float) -> None:
         """Note that more of the reward counts as better, and how to say the opposite; ``ends``: least plus largest."""

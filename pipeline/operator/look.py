@@ -59,6 +59,7 @@ class Answers:
     paid: str | None = None
     last_row: str | None = None
     words: Mapping[str, float] = field(default_factory=dict[str, float])
+    rewards: str | None = None
 
 
 @dataclass(frozen=True)

@@ -472,6 +472,18 @@ def test_an_outcome_in_every_row_asks_whether_it_is_paid_once_and_then_bounds_th
     assert "total" not in told_of(frame, reward="cured", paid="each")[0]["reward"]
 
 
+def test_a_range_that_would_hide_rare_heavy_losses_is_asked_for(tmp_path):
+    """Ten of a thousand people lose 500 by one drug: cut to 0 it was the better one, and no run could see that."""
+    frame = visits(1000, gain=lambda i, h: -500 if i % 100 == 0 and h else i // 2 % 2).with_columns(
+        drug=pl.Series(["xy"[i % 2] for i in range(1000) for _ in range(2)])
+    )
+    refuses(r"(?s)move the mean from 0\.5 to -2:.*--rewards -1000:1\n  --rewards 0:1$", frame, reward="gain")
+    draft = reticent.draft(frame, reward="gain", rewards="-1000:1", last_row="ends")
+    assert tomllib.loads(draft.toml)["reward"]["range"] == [-1000.0, 1.0]
+    assert "reward_range" not in ingested(tmp_path, draft, frame)["quarantined"]
+    refuses("write LEAST:MOST", frame, reward="gain", rewards="1:0")
+
+
 def test_a_last_row_that_holds_the_outcome_alone_is_no_step():
     frame = visits().with_columns(pl.lit(None, dtype=pl.Int64).alias("score"))
     late = frame.filter(pl.col("on") == "2026-01-12")
@@ -517,6 +529,9 @@ def test_what_fewer_than_twenty_people_have_stands_in_no_card(tmp_path):
     frame = pl.concat([frame, *(more.head(1).with_columns(on=pl.lit(day)) for day in days)])
     told = {"order": "on", "reward": "gain", "several": "each", "last_row": "ends", "action": "offer", "paid": "each"}
     told["unit"] = {"dose": {"mg": 1.0, "Hubermg": 1.0}}
+    # not even a proposed answer tells what this one person has
+    refuses(r"--rewards 0:1000\n  --rewards 0:3$", frame, state="level", **told)
+    told["rewards"] = "0:3"
     for state in ("level", ["level", "dose"]):
         draft = reticent.draft(frame, state=state, **told)
         for text in (draft.toml, draft.recipe):
