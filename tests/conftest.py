@@ -84,10 +84,9 @@ def card_dict(**changes: Any) -> dict[str, Any]:
 
 
 def pytest_collection_finish() -> None:
-    """What collection made stays: looking for garbage among it takes half a second a time."""
-    gc.collect()
+    """What collection made stays: looking for garbage among it, once too, takes half a second a time."""
     gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
+    gc.set_threshold(100_000, 10, 10)
     gc.enable()
 
 

@@ -91,8 +91,22 @@ OURS = (
 )
 
 
-# the shipped file of ten million chances, by its bins by default; and rows that the lines of CSV stand for
+# the shipped file of ten million chances, by its bins by default; rows that the lines of CSV stand for; tables whose
+# noise is that of one
 LONG = {"icu_sepsis-a_card_can_be_written", "icu_sepsis-a_log_follows_the_tables", ".ndjson-nobodys_bytes_move_another"}
+LONG |= {"icu_sepsis-transitions_are_distributions", "two tables-every_cell_gets_the_noise_it_says"}
+# and agents that tests/online/test_agents.py plays again by default
+AGAIN = (
+    "ucbvi",
+    "ucrl-vtr",
+    "linopt-po",
+    "private-linopt-vi",
+    "private-linopt-po",
+    "ldp-ucrl-vtr",
+    "sdp-pe",
+    "no-data",
+)
+LONG |= {f"{agent}-the_same_trial_gives_the_same_outcome" for agent in AGAIN}
 
 
 def case(name, check, subject):

@@ -329,7 +329,10 @@ def written(number: float, form: str) -> str:
 
 @pytest.mark.parametrize(
     ("form", "unit", "day"),
-    [(form, *[("", "%d.%m.%Y"), (" EUR", "%Y-%m-%d")][i % 2]) for i, form in enumerate(NUMBERS)],
+    [
+        pytest.param(form, *[("", "%d.%m.%Y"), (" EUR", "%Y-%m-%d")][i % 2], marks=pytest.mark.slow if i > 1 else ())
+        for i, form in enumerate(NUMBERS)
+    ],
 )
 def test_numbers_and_dates_as_the_log_writes_them_become_keys_of_the_card(tmp_path, form, unit, day):
     draw, rows = random.Random(DRAW), list[dict[str, str]]()
@@ -612,7 +615,9 @@ def drafted_one_step(folder: Path, people: int) -> tuple[Path, Path]:
     return folder / "card.toml", folder / "recipe.toml"
 
 
-@pytest.mark.parametrize(("people", "share"), [(4_200, None), (4_300, 0.5), (7_150, 0.3)])
+@pytest.mark.parametrize(
+    ("people", "share"), [(4_200, None), (4_300, 0.5), pytest.param(7_150, 0.3, marks=pytest.mark.slow)]
+)
 def test_a_drafted_recipe_of_one_step_is_not_refused_and_can_get_a_verdict(tmp_path, people, share):
     """Three in ten of fewer than 7,143 people are too few at its budget, half of fewer than 4,286."""
     _, recipe = drafted_one_step(tmp_path, people)

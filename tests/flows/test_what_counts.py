@@ -181,7 +181,7 @@ def test_sites_that_practise_unlike_and_fare_alike_are_not_called_a_cause_of_out
     assert verdict.confounding.status != "seen" and verdict.improvement.lower > 0
 
 
-@pytest.mark.parametrize("agent", ["dp-apvi", "dp-one-step"])
+@pytest.mark.parametrize("agent", ["dp-apvi", pytest.param("dp-one-step", marks=pytest.mark.slow)])
 def test_a_difference_that_no_episode_can_pay_is_withheld(tmp_path: Path, agent: str) -> None:
     g, who = np.random.default_rng(5), np.arange(PEOPLE)
     well, log = np.zeros(PEOPLE, bool), list[pl.DataFrame]()
@@ -217,7 +217,7 @@ def leavers(lost: float, after_strong: float, strong_pays: float) -> pl.DataFram
     ("agent", "word"),
     [
         ("dp-apvi", 'practice = "recorded"\n'),
-        ("dp-vapvi", ""),
+        pytest.param("dp-vapvi", "", marks=pytest.mark.slow),
         pytest.param("dp-apvi", "", marks=pytest.mark.slow),
         pytest.param("dp-vapvi", 'practice = "recorded"\n', marks=pytest.mark.slow),
     ],
@@ -290,7 +290,7 @@ def judged_later(folder: Path, first: pl.DataFrame, then: pl.DataFrame, judges: 
     return page.read_text(), verdict
 
 
-@pytest.mark.parametrize(("declared", "came"), [(14_000, 8_000), (4_000, 2_000)])
+@pytest.mark.parametrize(("declared", "came"), [(14_000, 8_000), pytest.param(4_000, 2_000, marks=pytest.mark.slow)])
 def test_an_interval_is_measured_for_the_people_who_came_and_not_for_those_declared(
     tmp_path: Path, declared: int, came: int
 ) -> None:

@@ -117,10 +117,18 @@ IN_HDF5: dict[str, Spoil] = {
 }
 
 
-@pytest.mark.parametrize("name", IN_HDF5)
-@pytest.mark.parametrize("at", [ODD, 0])
+# the first episodes once told the types of all
+TYPES = ("words for rewards", "lists for numbers", "pairs of a struct", "complex numbers")
+
+
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [
+        *((name, ODD) for name in IN_HDF5),
+        *(pytest.param(name, 0, marks=() if name in TYPES else pytest.mark.slow) for name in IN_HDF5),
+    ],
+)
 def test_an_odd_group_of_minari(name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # the first episodes once told the types of all
     monkeypatch.setattr(f"{__name__}.ODD", at)
     card = cards()["Minari in HDF5"]
     for folder in (tmp_path / "good", tmp_path / "odd"):
@@ -219,7 +227,9 @@ def test_odd_flags_of_rlds(
 LINES = [b"odd,\xff,1,0,3,0", b"odd,1,1,0,3,perhaps", b",1,1,0,3,0", b"odd,1", b"", b'odd,"']
 
 
-@pytest.mark.parametrize("odd", [*([line] for line in LINES), LINES, [LINES[0]] * 2])
+@pytest.mark.parametrize(
+    "odd", [LINES, [LINES[0]] * 2, *(pytest.param([line], marks=pytest.mark.slow) for line in LINES)]
+)
 def test_odd_lines_where_order_tells_the_episodes(odd: list[bytes], tmp_path: Path) -> None:
     found: list[Any] = []
     for more in ([], odd):
@@ -263,7 +273,10 @@ EVENTS: list[tuple[int | None, int | None, bytes, float | None]] = [
 
 @pytest.mark.parametrize(
     ("events", "at"),
-    [*(([event], 20) for event in EVENTS), (EVENTS[:1] * 2, 0), (EVENTS[-1:] * 2, 60), (EVENTS, 20)],
+    [
+        *(pytest.param([event], 20, marks=pytest.mark.slow) for event in EVENTS),
+        *[(EVENTS[:1] * 2, 0), (EVENTS[-1:] * 2, 60), (EVENTS, 20)],
+    ],
 )
 def test_odd_events_of_meds(events: list[tuple[Any, ...]], at: int, tmp_path: Path) -> None:
     """Wherever a row of theirs stands in the shard."""
