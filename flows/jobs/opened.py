@@ -348,8 +348,7 @@ class RunPolicy:
         """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
         if not isinstance(self.stored, policy_files.StoredDecisions):
             raise CardError("policy act: this policy takes --observation, and draws nothing")
-        policy_files.refuse_steps(steps, self.stored.labels["horizon"] - 1)
-        return self.stored.decide(self.stored.state_indices(states, raw=raw), steps, sample=sample)
+        return self.stored.decide(states, steps, raw=raw, sample=sample)
 
     def to_polars(self) -> pl.DataFrame:
         """One row a step, state and action with labels (or a step, control and observed number): for other programs."""

@@ -360,7 +360,7 @@ def read_played_view(files: PolicyFiles, report: Report, release: Callable[[], R
 
 
 def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
-    """The view of a one-step policy; there a tie keeps practice."""
+    """The view of a one-step policy, which has no ties."""
     return step_view((files.labels["states"], files.labels["actions"]), policy_of(files), release())
 
 
@@ -485,7 +485,7 @@ class StoredDecisions:
             "vetoed": veto.tolist(),
         }
 
-    def state_indices(self, values: Sequence[str | None], *, raw: bool) -> Integers:
+    def _indices(self, values: Sequence[str | None], *, raw: bool) -> Integers:
         """Index of each state among live states and ends.
 
         Raises CardError which records name no declared state, by number; and the labels that are known.
@@ -506,15 +506,19 @@ class StoredDecisions:
         refuse_records(index < 0, "no declared state", f"states of {self.of.run}: {', '.join(map(repr, labels))}")
         return index
 
-    def decide(self, states: Integers, steps: Integers, *, sample: bool) -> tuple[list[Decision], Integers]:
+    def decide(
+        self, values: Sequence[str | None], steps: Integers, *, raw: bool, sample: bool
+    ) -> tuple[list[Decision], Integers]:
         """The distinct decisions, and the index of each record's decision.
 
-        ``states``, ``steps`` ``(N,)``: indices of :func:`state_indices`, and steps from 0.
+        ``values``, ``steps`` ``(N,)``: declared labels, or with ``raw`` values of the log's column; from 0.
         ``sample``: draw an action where several have positive probability, from the operating system's randomness.
         Returns the decisions, and ``(N,)`` indices among them.
+        Raises CardError if a step or a state is none of the policy's; records are named by number.
         """
-        L, drawn = len(self.labels["states"]), np.full(len(states), -1)
-        live = states < L
+        refuse_steps(steps, self.labels["horizon"] - 1)
+        states = self._indices(values, raw=raw)
+        drawn, live = np.full(len(states), -1), states < len(self.labels["states"])
         if sample:
             drawn[live] = _draw(self.policy.probabilities[steps[live], states[live]])
         keys, which = np.unique(np.stack([steps, states, drawn], axis=1), axis=0, return_inverse=True)

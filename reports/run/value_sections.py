@@ -16,19 +16,7 @@ from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report, verdict_of
 from pipeline.facts.verdict import MISFIT, PLACEBO, REACH, Verdict, fixed_width, round_up, stricter, widened
 from reports.figures.charts import Line, draw_curves
-from reports.page import (
-    AnswerCard,
-    Opening,
-    PageTable,
-    Section,
-    about,
-    interval,
-    listing,
-    loss,
-    one_number,
-    percent,
-    table,
-)
+from reports.page import AnswerCard, Opening, Section, about, interval, listing, loss, one_number, percent, table
 from reports.run.answer import known_truth, score
 
 _MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
@@ -74,18 +62,21 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
         for name, b in report.model_baselines.items()
         if name in _BESIDE and not b.trivial and (b.estimate is not None or b.upper is not None)
     }
-    baselines = [_baselines(report.model_baselines.get(_OWN) or value, beside)] if beside else []
-    tables = [table("Value of the policy | ", rows), *baselines]
+    tables = [table("Value of the policy | ", rows)]
+    if beside:
+        compared = _baselines(report.model_baselines.get(_OWN) or value, beside)
+        head = "Policy | Estimate | Interval | This policy's interval"
+        tables.append(table(head, compared, "By the released model alone", "Estimate | Interval"))
     assumes = tuple(clean(item) for item in value.assumes)
     return Section("value", "The score of the policy", tuple(words), None, tuple(tables), assumes, "It assumes:")
 
 
-def _baselines(policy: ValueFacts | Baseline, beside: dict[str, Baseline]) -> PageTable:
+def _baselines(policy: ValueFacts | Baseline, beside: dict[str, Baseline]) -> list[tuple[str, ...]]:
+    """The policy, then what stands beside it: estimate, interval, and whether the policy's lies apart."""
     rows = [(_OWN, _about(policy), interval(policy.lower, policy.upper), "")]
     for name, b in beside.items():
         rows.append((clean(name), _about(b), interval(b.lower, b.upper), _apart(policy, b)))
-    head = "Policy | Estimate | Interval | This policy's interval"
-    return table(head, rows, "By the released model alone", "Estimate | Interval")
+    return rows
 
 
 def _about(value: ValueFacts | Baseline) -> str:
