@@ -227,8 +227,10 @@ def summary(result: RunAnswer) -> list[Block]:
         true = {"policy": t.v_policy, "optimal": t.v_star, "behaviour": t.v_behavior, "uniform": t.v_uniform}
         rows.append(("truth", " | ".join(f"{name} {x:.4f}" for name, x in true.items())))
     if c := result.counter:
-        times = number(c.times_one_release, 3, "up")
-        rows.insert(2, ("night", f"{c.night} of {c.nights} ({c.date}); noise {times} × that of one release"))
+        times = number(c.times_one_release, toward="up")
+        rows.insert(
+            2, ("night", f"{c.night} of {c.nights} ({c.date}); its noise has {times} × the variance of one release")
+        )
     return [Pairs(rows), Place("report", result.report)]
 
 

@@ -27,7 +27,7 @@ from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import TELLING, Card, CardError, Reward, step_role
 from pipeline.declaration.domain import Product, States, Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant
-from pipeline.logs.contribution_bounding import digests, keyed_hash
+from pipeline.logs.contribution_bounding import canonical, digests, keyed_hash
 from pipeline.logs.store import OBSERVED
 
 _T = TypeVar("_T")
@@ -310,7 +310,9 @@ def _episode_number(dtypes: Dtypes) -> pl.Expr:
         return pl.col("raw_episode")
     text = text_of("episode", dtypes)
     if dtypes["episode"] == pl.String:
-        text = pl.when(text.str.strip_chars() != "").then(text)
+        # in the form of a user id, which may be the episode's: a blank behind it would cut a person's rows in two
+        text = canonical(text)
+        text = pl.when(text != "").then(text)
     # integer ids that became floats are integers again
     text = text.str.replace(_WHOLE, "$1")
     # every id that a column of integers can hold: a file of other types must not renumber another person's episodes

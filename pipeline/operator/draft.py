@@ -880,8 +880,17 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
     stem = first.stem if patterns(read.paths)[0] in (first.name, FRAME_FILE) else first.resolve().parent.name
     dataset = name or _NAME.sub("_", stem.lower()).strip("_-") or "log"
     parts, users, notes = answers.parts, answers.users, [*read.notes]
+    if read.lost > len(read.frame):
+        raise CardError(
+            f"draft: {read.lost:,} lines cannot be read, and {len(read.frame):,} can: do cells hold line breaks, or "
+            "lines more or fewer cells than there are names? Write one row a line"
+        )
     if read.lost:
         notes.append(f"{read.lost:,} lines cannot be read and are set aside")
+    if "" in read.frame.columns:
+        # such as the numbers of rows that a data frame writes
+        read = replace(read, frame=read.frame.drop(""))
+        notes.append("a column without a name is left out: if it says who, when or what, give it a name")
     alone = answers.roles.get("order") == "none" and "none" not in read.frame.columns
     answered = {role: name for role, name in answers.roles.items() if role != "order" or not alone}
     answered |= {"state": parts[0]} if parts else {}
@@ -922,7 +931,8 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         )
     people, episode = columns[role["user"]], role.get("episode", role["user"])
     row_users = people.cells.to_frame("user").select(canonical(pl.first())).to_series()
-    rows = frame.select(row_users, pl.Series("episode", columns[episode].cells)).with_columns(
+    row_episodes = columns[episode].cells.to_frame("episode").select(canonical(pl.first())).to_series()
+    rows = frame.select(row_users, row_episodes).with_columns(
         **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
     )
     if role.get("order") in read.optional:

@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -26,7 +27,7 @@ from pipeline.declaration.source import DatesForm, NumbersForm
 from pipeline.declaration.toml import CardError, table_in
 from pipeline.logs.decode import number_of, order_of, plain_cell, plain_date
 from pipeline.logs.readers.batch import Request
-from pipeline.logs.readers.lines import guess_separator
+from pipeline.logs.readers.lines import guess_separator, header
 from pipeline.logs.sources import TABLES, table_of
 
 PART = "\x00file"
@@ -96,6 +97,9 @@ def read_files(paths: Sequence[Path], rename: Mapping[str, str]) -> Read:
             raise CardError(
                 f"draft: {path.name}: line 1 looks like a row, not like names of columns; write a line of names above"
             )
+        if path.suffix == ".csv":
+            twice = [name for name, n in Counter(header(path, separator)).items() if n > 1]
+            notes += [f"{path.name} names {name!r} more than once: such columns are not read" for name in twice]
         batches = list(reader.read(path, Request(names, separator=separator)))
         lost += sum(len(batch.malformed) for batch in batches)
         if batches:

@@ -947,3 +947,36 @@ def test_who_lacks_a_column_of_states_reads_what_the_others_were_taken_for():
         for h in range(2)
     ]
     refuses(r"taken so far: .*--reward sofa\)", pl.DataFrame(rows))
+
+
+PLAIN, FEW = (
+    "pid,visit,level,treatment,ok",
+    [f"p{i},{h},{'ab'[(i + h) % 2]},{'xy'[i % 3 % 2]},{h}" for i in range(100) for h in (0, 1)],
+)
+
+
+def test_the_numbers_of_rows_that_a_data_frame_writes_play_no_part(tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text("\n".join([f",{PLAIN}", *(f"{i},{line}" for i, line in enumerate(FEW))]) + "\n")
+    values, notes = told_of(path)
+    assert values["source"]["columns"]["episode_id"] == "pid" and "a column without a name is left out" in notes
+
+
+def test_a_blank_behind_an_id_does_not_cut_a_person_in_two(tmp_path):
+    padded = [line.replace(",", "  ,", 1) if i % 2 else line for i, line in enumerate(FEW)]
+    (tmp_path / "visits.csv").write_text("\n".join([PLAIN, *padded]) + "\n")
+    draft = reticent.draft(tmp_path / "visits.csv")
+    assert tomllib.loads(draft.toml)["domain"]["horizon"] == 2
+    answer = ingested(tmp_path, draft)
+    assert (answer["users"], answer["episodes"], answer["quarantined"]) == (100, 100, {"two_spellings": 100})
+
+
+def test_a_log_of_which_most_lines_cannot_be_read_is_refused_for_that(tmp_path):
+    broken = [line.replace(",a,", ',"a\nb",').replace(",b,", ',"b\na",') for line in FEW]
+    (tmp_path / "visits.csv").write_text("\n".join([PLAIN, *broken]) + "\n")
+    refuses("400 lines cannot be read, and 0 can", tmp_path / "visits.csv")
+
+
+def test_a_column_that_is_named_twice_is_said(tmp_path):
+    (tmp_path / "visits.csv").write_text("\n".join([f"{PLAIN},more,more", *(f"{line},1,2" for line in FEW)]) + "\n")
+    assert "visits.csv names 'more' more than once" in told_of(tmp_path / "visits.csv")[1]

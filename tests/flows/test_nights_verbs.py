@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -58,9 +59,11 @@ def test_run_takes_a_night_by_date_and_the_ledger_shows_it(tmp_path, monkeypatch
     done = verb(shop, "run", shop.recipe, "--night", "2026-01-02", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout[done.stdout.index("{") :])
+    [times] = re.findall(r"Their variance is (\S+) times", Path(found["report"]).with_suffix(".md").read_text())
     assert (found["counter"]["night"], found["counter"]["date"]) == (2, "2026-01-02")
     again = verb(shop, "run", shop.recipe, "--night", "2026-01-02")
     assert "night       2 of 8 (2026-01-02)" in again.stdout and "replayed" in again.stdout
+    assert f"its noise has {times} × the variance of one release" in again.stdout
     shown = verb(shop, "ledger", "show", "--card", shop.folder)
     assert "night 2 of 8" in shown.stdout and "2026-01-05" in shown.stdout and "█" not in shown.stdout
     data = json.loads(verb(shop, "ledger", "show", "--card", shop.folder, "--json").stdout)["datasets"][0]

@@ -247,6 +247,10 @@ def assert_every_question_is_answered(served, numbers, person):
             (b"PUT /act HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 2\r\n\r\n{}", b"405"),
             (b"POST /act HTTP/1.1\r\nAuthorization: Bearer secret\r\n\r\n", b"413"),
             (b"POST /act HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: -1\r\n\r\n", b"413"),
+            (
+                b"POST /act HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: %b\r\n\r\n" % (b"9" * 5000),
+                b"413",
+            ),
             (b"POST /act HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 9\r\n\r\n{}", b"408"),
             (b"POST /act HTTP/1.1\r\nAuthorization: Bearer \xe9\r\nContent-Length: 2\r\n\r\n{}", b"401"),
         ):
