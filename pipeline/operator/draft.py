@@ -301,9 +301,11 @@ class _Log:
         episodes = rows.sort("order").group_by("user", "episode", maintain_order=True)
         last = episodes.agg(pl.col("at").last(), pl.len().alias("rows")).filter(pl.col("rows") > 1)
         none = pl.Series("at", [], dtype=rows.schema["at"])
+        # the only row of an episode does not tell
+        several = rows.filter(pl.len().over("user", "episode") > 1)["at"]
 
         def share_on_last(mask: pl.Series) -> float:
-            return int(mask.gather(last["at"]).sum()) / max(1, int(mask.gather(rows["at"]).sum()))
+            return int(mask.gather(last["at"]).sum()) / max(1, int(mask.gather(several).sum()))
 
         reward, flag = columns.get(role.get("reward", "")), columns.get(role.get("terminated", ""))
         no_action, closing = columns[role["action"]].cells.is_null(), none
@@ -591,7 +593,7 @@ class _Log:
                  f"{n:,} counted: that number is yours alone"),
         ]  # fmt: skip
 
-    def horizon(self) -> tuple[int, Key]:
+    def horizon(self, ends: Endings) -> tuple[int, Key]:
         episodes = self.rows.group_by("user", "episode").len()
         lengths = episodes["len"] if "order" in self.role else pl.Series([1])
         # as many steps as enough people have
@@ -603,11 +605,18 @@ class _Log:
         longest = int(most[min(FEWEST, len(most)) - 1])
         horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(quantile(lengths, _LONG)))
         if horizon < int(lengths.max() or 1):  # pyright: ignore[reportArgumentType]
+            lost = (
+                ", and lose the outcome in their last row: what draws an episode out looks better than it is; a larger "
+                "domain.horizon keeps it"
+            )
             self.notes.append(
                 f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some"
+                f"{lost if ends.paid_last else ''}"
             )
         seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {lengths.max()} at most"
-        return horizon, Key("domain.horizon", str(horizon), "steps of an episode, at most", seen)
+        return horizon, Key(
+            "domain.horizon", str(horizon), "steps of an episode, at most; later ones are dropped", seen
+        )
 
     def domain(self) -> list[Key]:
         state, why, seen = self._of_several() if self.answers.parts else self._states()
@@ -944,7 +953,7 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
     ends, rows = drafted.endings(), drafted.rows
     # states and actions are read off the rows that have an action
     opened = replace(drafted, rows=rows.filter(~pl.col("at").is_in(ends.closing.implode())))
-    horizon, steps = opened.horizon()
+    horizon, steps = opened.horizon(ends)
     if "terminated" in role and not ends.flagged:
         notes.append(f"{role.pop('terminated')!r} is true before the last row: it does not tell where an episode ends")
     if opened.rows.height < rows.height:
