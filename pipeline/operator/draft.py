@@ -487,6 +487,15 @@ class _Log:
             return []
         seen = f"{column.missing:.1%} of the rewards are empty"
         if ends.paid_last or len(ends.closing):
+            told = self.rows.select("user", "episode", paid=column.values.gather(self.rows["at"]))
+            unknown = told.group_by("user", "episode").agg(pl.col("paid").is_null().all())["paid"]
+            # where a 0 is never written, an empty cell may be one
+            if share(unknown) > _SOME and (column.values == 0).any():
+                self.notes.append(
+                    f"{share(unknown):.1%} of the episodes hold no {column.name!r} at all, and elsewhere a 0 is "
+                    "written: empty = 0.0 takes what is not known, or not known yet, for 0, so that what is known late "
+                    "looks worse than it is; write 0 in the rows that pay nothing, and take that key out"
+                )
             return [Key("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
         self.notes.append(
             f"{seen}: their episodes are dropped (bad_reward), unless empty = 0.0 under [reward] says they pay 0"
