@@ -301,9 +301,11 @@ class _Log:
         episodes = rows.sort("order").group_by("user", "episode", maintain_order=True)
         last = episodes.agg(pl.col("at").last(), pl.len().alias("rows")).filter(pl.col("rows") > 1)
         none = pl.Series("at", [], dtype=rows.schema["at"])
+        # the only row of an episode does not tell
+        several = rows.filter(pl.len().over("user", "episode") > 1)["at"]
 
         def share_on_last(mask: pl.Series) -> float:
-            return int(mask.gather(last["at"]).sum()) / max(1, int(mask.gather(rows["at"]).sum()))
+            return int(mask.gather(last["at"]).sum()) / max(1, int(mask.gather(several).sum()))
 
         reward, flag = columns.get(role.get("reward", "")), columns.get(role.get("terminated", ""))
         no_action, closing = columns[role["action"]].cells.is_null(), none
@@ -485,6 +487,15 @@ class _Log:
             return []
         seen = f"{column.missing:.1%} of the rewards are empty"
         if ends.paid_last or len(ends.closing):
+            told = self.rows.select("user", "episode", paid=column.values.gather(self.rows["at"]))
+            unknown = told.group_by("user", "episode").agg(pl.col("paid").is_null().all())["paid"]
+            # where a 0 is never written, an empty cell may be one
+            if share(unknown) > _SOME and (column.values == 0).any():
+                self.notes.append(
+                    f"{share(unknown):.1%} of the episodes hold no {column.name!r} at all, and elsewhere a 0 is "
+                    "written: empty = 0.0 takes what is not known, or not known yet, for 0, so that what is known late "
+                    "looks worse than it is; write 0 in the rows that pay nothing, and take that key out"
+                )
             return [Key("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
         self.notes.append(
             f"{seen}: their episodes are dropped (bad_reward), unless empty = 0.0 under [reward] says they pay 0"
@@ -591,7 +602,7 @@ class _Log:
                  f"{n:,} counted: that number is yours alone"),
         ]  # fmt: skip
 
-    def horizon(self) -> tuple[int, Key]:
+    def horizon(self, ends: Endings) -> tuple[int, Key]:
         episodes = self.rows.group_by("user", "episode").len()
         lengths = episodes["len"] if "order" in self.role else pl.Series([1])
         # as many steps as enough people have
@@ -603,11 +614,18 @@ class _Log:
         longest = int(most[min(FEWEST, len(most)) - 1])
         horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(quantile(lengths, _LONG)))
         if horizon < int(lengths.max() or 1):  # pyright: ignore[reportArgumentType]
+            lost = (
+                ", and lose the outcome in their last row: what draws an episode out looks better than it is; a larger "
+                "domain.horizon keeps it"
+            )
             self.notes.append(
                 f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some"
+                f"{lost if ends.paid_last else ''}"
             )
         seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {lengths.max()} at most"
-        return horizon, Key("domain.horizon", str(horizon), "steps of an episode, at most", seen)
+        return horizon, Key(
+            "domain.horizon", str(horizon), "steps of an episode, at most; later ones are dropped", seen
+        )
 
     def domain(self) -> list[Key]:
         state, why, seen = self._of_several() if self.answers.parts else self._states()
@@ -970,7 +988,7 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
     ends, rows = drafted.endings(), drafted.rows
     # states and actions are read off the rows that have an action
     opened = replace(drafted, rows=rows.filter(~pl.col("at").is_in(ends.closing.implode())))
-    horizon, steps = opened.horizon()
+    horizon, steps = opened.horizon(ends)
     if "terminated" in role and not ends.flagged:
         notes.append(f"{role.pop('terminated')!r} is true before the last row: it does not tell where an episode ends")
     if opened.rows.height < rows.height:

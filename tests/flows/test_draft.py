@@ -487,6 +487,31 @@ def test_a_range_that_would_hide_rare_heavy_losses_is_asked_for(tmp_path):
     refuses("write LEAST:MOST", frame, reward="gain", rewards="1:0")
 
 
+def test_a_horizon_that_loses_outcomes_in_last_rows_says_so():
+    """One in twenty stays is long: cut at the horizon, all of these deaths went unseen, with a note on rows."""
+    days = [30 if i % 25 == 0 else 1 + i % 4 for i in range(1000)]
+    rows = [
+        (f"p{i}", h, "ab"[i % 2], "xy"[h % 2], i % 3 if h == n - 1 else None)
+        for i, n in enumerate(days)
+        for h in range(n)
+    ]
+    frame = pl.DataFrame(rows, orient="row", schema=["patient", "day", "mood", "drug", "score"])
+    lost = "4.0% of episodes have some, and lose the outcome in their last row"
+    assert lost in told_of(frame)[1]
+    paid = frame.with_columns(pl.col("score").forward_fill().fill_null(0))
+    assert "lose the outcome" not in told_of(paid, last_row="ends", paid="each")[1]
+
+
+def test_outcomes_that_are_not_known_yet_are_not_taken_for_0_in_silence():
+    """Three in ten of one drug's outcomes came after the extract: as 0 they made the other drug the better one."""
+    frame = visits(200, well=lambda i, h: i % 2 if h and i % 10 > 2 else None)
+    values, notes = told_of(frame, reward="well")
+    assert values["reward"]["empty"] == 0 and "30.0% of the episodes hold no 'well' at all" in notes
+    # who buys nothing has an empty cell, and no 0 is written
+    bought = visits(200, spent=lambda i, h: 5 if h and i % 2 else None)
+    assert "at all" not in told_of(bought, reward="spent")[1]
+
+
 def test_a_last_row_that_holds_the_outcome_alone_is_no_step():
     frame = visits().with_columns(pl.lit(None, dtype=pl.Int64).alias("score"))
     late = frame.filter(pl.col("on") == "2026-01-12")
