@@ -95,7 +95,9 @@ _read_once = cache(_read)
 def _skeleton(source: bytes) -> tuple[str, tuple[str, ...]]:
     """Digest of a text's syntax without docstrings, and the names that it imports."""
     tree = ast.parse(source)
-    for node in ast.walk(tree):
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:
+        nodes += _inside(node)
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if ast.get_docstring(node, clean=False) is not None:
@@ -103,8 +105,17 @@ def _skeleton(source: bytes) -> tuple[str, tuple[str, ...]]:
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), tuple(dict.fromkeys(_names_in(tree)))
 
 
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+
+
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements of a node's blocks, and what holds more of them: no expression imports or has a docstring."""
+    for block in _BLOCKS:
+        yield from getattr(node, block, ())
+
+
 def _names_in(node: ast.AST) -> Iterator[str]:
-    for child in ast.iter_child_nodes(node):
+    for child in _inside(node):
         if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
             continue
         if isinstance(child, ast.Import):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,13 +83,17 @@ CASES: list[tuple[str, list[tuple[Any, ...]], list[tuple[int, str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("rows", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_a_broken_rule_is_filed_with_its_line_and_its_effect(ingested: Ingest, rows: Any, expected: Any) -> None:
-    snapshot = ingested(GOOD + rows)
-    assert fates(snapshot) == expected
-    assert snapshot.quarantined == {rule: sum(r == rule for _, r, _ in expected) for _, rule, _ in expected}
-    dropped = sum(effect != "coerce" for *_, effect in expected)
-    assert snapshot.rows == len(GOOD) + len(rows) - dropped
+def test_a_broken_rule_is_filed_with_its_line_and_its_effect(ingested: Ingest) -> None:
+    """Of a person for each case, in one log; what it says of each is its name."""
+    rows, expected = list[tuple[Any, ...]](GOOD), list[tuple[str, int, str, str]]()
+    for name, told, filed in CASES:
+        expected += [(name, line + len(rows) - len(GOOD), rule, effect) for line, rule, effect in filed]
+        rows += [(name, *row[1:]) for row in told]
+    snapshot = ingested(rows)
+    # behind a line of names
+    assert [(rows[line - 2][0], line, rule, effect) for line, rule, effect in fates(snapshot)] == expected
+    assert snapshot.quarantined == Counter(rule for *_, rule, _ in expected)
+    assert snapshot.rows == len(rows) - sum(effect != "coerce" for *_, effect in expected)
 
 
 def test_coerced_cells_take_the_declared_values(ingested: Ingest) -> None:
