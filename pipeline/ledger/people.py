@@ -9,7 +9,6 @@ other ids.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
 import stat
 from collections.abc import Iterable, Sequence
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from pipeline.arrays import Bools, Integers
 from pipeline.files import whole_file, write_file
 from pipeline.ledger.chain import Body, BudgetError, Entry
+from pipeline.privacy.keyed import keyed_digests
 from pipeline.privacy.release import HELD_OUT
 
 Hashes = NDArray[np.uint64]
@@ -127,7 +127,7 @@ def hash_people(users: Iterable[str], key: bytes) -> Hashes:
 
     Returns ``(n, 2)``.
     """
-    digests = b"".join(hmac.digest(key, user.encode(), "sha256")[:16] for user in users)
+    digests = b"".join(digest[:16] for digest in keyed_digests(key, users))
     return np.frombuffer(digests, dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 

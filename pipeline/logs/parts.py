@@ -26,6 +26,7 @@ from pipeline.files import open_private, private_folder, whole_folder
 from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.store import Snapshot, check_parts, find_snapshot, part_file
 from pipeline.logs.summing import PARTS
+from pipeline.privacy.keyed import keyed_digests
 
 LEARN, EVALUATE = "learn", "evaluate"
 _WORD = 8
@@ -45,8 +46,7 @@ def evaluates(users: Iterable[str], share: Fraction, key: bytes) -> list[bool]:
     ``share``: expected share of all people, between 0 and 1.
     """
     most = int(share * 2 ** (8 * _WORD))
-    digests = (hmac.digest(key, user.encode(), "sha256") for user in users)
-    return [int.from_bytes(digest[:_WORD], "big") < most for digest in digests]
+    return [int.from_bytes(digest[:_WORD], "big") < most for digest in keyed_digests(key, users)]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Split:
     def cut(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Rows of the people who learn and of those who evaluate, in their order."""
         users = rows.select("user_id").unique(maintain_order=True)
-        ids = users["user_id"].cast(pl.String)
+        ids = users["user_id"].cast(pl.String).to_list()
 
         def chosen(share: Fraction) -> pl.DataFrame:
             return users.filter(pl.Series(evaluates(ids, share, self.key), dtype=pl.Boolean))
