@@ -113,8 +113,9 @@ def _write(snapshot: Snapshot, split: Split, before: Sequence[Snapshot], fresh: 
     former_judges = _judges(before, split)
     for i, file in enumerate(snapshot.part_files):
         learn, evaluate = split.cut(pl.read_parquet(file))
-        judged_before = _canonical_ids(evaluate).is_in(former_judges.implode())
-        for name, rows in zip((LEARN, EVALUATE), (learn, evaluate.filter(~judged_before)), strict=True):
+        if before:
+            evaluate = evaluate.filter(~_canonical_ids(evaluate).is_in(former_judges.implode()))
+        for name, rows in zip((LEARN, EVALUATE), (learn, evaluate), strict=True):
             with open_private(part_file(fresh / name, i)) as part:
                 rows.write_parquet(part, compression="zstd")
 

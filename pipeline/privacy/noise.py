@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.arrays import Array, Bools, Integers
+from pipeline.arrays import Array, Bools, Integers, triangle
 from pipeline.privacy.csprng import Law, Words, by_rejection, draw
 
 # largest standard deviation or scale that is drawn: 2^20 of them still fit below the largest draw
@@ -99,7 +99,7 @@ def admit_release(noise: NoiseSource, name: str, kind: str, exact: bool) -> None
 def symmetric_noise(noise: NoiseSource, copies: int, dimension: int, variance: int, data: DataHandle) -> Integers:
     """Independent symmetric integer matrices ``(copies, d, d)``: isotropic in svec coordinates."""
     out = np.zeros((copies, dimension, dimension), dtype=np.int64)
-    rows, columns = np.triu_indices(dimension, 1)
+    rows, columns = triangle(dimension, 1)
     above = noise.gaussian(copies * len(rows), variance // 2, data).reshape(copies, -1)
     out[:, rows, columns] = out[:, columns, rows] = above
     diagonal = np.arange(dimension)
