@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+
+@cache
+def triangle(size: int, above: int = 0) -> tuple[Integers, Integers]:
+    """Rows and columns of the upper triangle from diagonal ``above`` on; kept, so nobody may write to them."""
+    rows, columns = np.triu_indices(size, above)
+    rows.flags.writeable = columns.flags.writeable = False
+    return rows, columns

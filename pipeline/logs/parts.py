@@ -75,7 +75,7 @@ class Split:
     def cut(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Rows of the people who learn and of those who evaluate, in their order."""
         users = rows.select("user_id").unique(maintain_order=True)
-        places = [*_places(users["user_id"].cast(pl.String), self.key)]
+        places = [*_places(users["user_id"].cast(pl.String).to_list(), self.key)]
 
         def chosen(share: Fraction) -> pl.DataFrame:
             return users.filter(pl.Series(_below(places, share), dtype=pl.Boolean))
@@ -125,8 +125,9 @@ def _write(snapshot: Snapshot, split: Split, before: Sequence[Snapshot], fresh: 
     former_judges = _judges(before, split)
     for i, file in enumerate(snapshot.part_files):
         learn, evaluate = split.cut(pl.read_parquet(file))
-        judged_before = _canonical_ids(evaluate).is_in(former_judges.implode())
-        for name, rows in zip((LEARN, EVALUATE), (learn, evaluate.filter(~judged_before)), strict=True):
+        if before:
+            evaluate = evaluate.filter(~_canonical_ids(evaluate).is_in(former_judges.implode()))
+        for name, rows in zip((LEARN, EVALUATE), (learn, evaluate), strict=True):
             with open_private(part_file(fresh / name, i)) as part:
                 rows.write_parquet(part, compression="zstd")
 

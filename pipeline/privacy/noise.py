@@ -13,13 +13,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.arrays import Array, Bools, Integers
+from pipeline.arrays import Array, Bools, Integers, triangle
 from pipeline.privacy.csprng import Law, Words, by_rejection, draw
 
 # largest standard deviation or scale that is drawn: 2^20 of them still fit below the largest draw
@@ -99,7 +99,7 @@ def admit_release(noise: NoiseSource, name: str, kind: str, exact: bool) -> None
 def symmetric_noise(noise: NoiseSource, copies: int, dimension: int, variance: int, data: DataHandle) -> Integers:
     """Independent symmetric integer matrices ``(copies, d, d)``: isotropic in svec coordinates."""
     out = np.zeros((copies, dimension, dimension), dtype=np.int64)
-    rows, columns = np.triu_indices(dimension, 1)
+    rows, columns = triangle(dimension, 1)
     above = noise.gaussian(copies * len(rows), variance // 2, data).reshape(copies, -1)
     out[:, rows, columns] = out[:, columns, rows] = above
     diagonal = np.arange(dimension)
@@ -219,15 +219,13 @@ class SeededNoise:
         sd = math.sqrt(variance)
         if sd > _ROUNDED:
             return np.rint(self._rng.normal(0.0, sd, size)).astype(np.int64)
-        support = np.arange(-math.ceil(12 * sd) - 1, math.ceil(12 * sd) + 2)
-        return self._draw(size, support, np.exp(-(support**2) / (2 * variance)))
+        return self._draw(size, *_gaussian_table(variance))
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         self._admit_handle(data)
         if scale > _ROUNDED:
             return np.rint(self._rng.laplace(0.0, float(scale), size)).astype(np.int64)
-        support = np.arange(-math.ceil(40 * scale) - 1, math.ceil(40 * scale) + 2)
-        return self._draw(size, support, np.exp(-np.abs(support) / float(scale)))
+        return self._draw(size, *_laplace_table(scale))
 
     def flips(self, size: int, chance: int, data: DataHandle) -> Bools:
         """Independent coins ``(size,)``, each true with probability ``chance / 2^64``."""
@@ -252,10 +250,30 @@ class SeededNoise:
         # a caller's word is no manifest: only a handle that carries its kind is admitted
         self.admit(getattr(data, "data_kind", "real"))
 
-    def _draw(self, size: int, support: Integers, weight: Array) -> Integers:
-        cdf = np.cumsum(weight / weight.sum())
+    def _draw(self, size: int, least: int, cdf: Array) -> Integers:
         index = np.searchsorted(cdf, self._rng.random(size), side="right")
-        return support[np.minimum(index, len(support) - 1)].astype(np.int64)
+        return least + np.minimum(index, len(cdf) - 1)
+
+
+# kept, since a release draws from few laws, and again and again: a table takes longer than the draws from it
+@lru_cache(maxsize=8)
+def _gaussian_table(variance: int) -> tuple[int, Array]:
+    """Least value, and distribution function from it on, of a discrete Gaussian."""
+    reach = math.ceil(12 * math.sqrt(variance)) + 1
+    support = np.arange(-reach, reach + 1)
+    return -reach, _cumulated(np.exp(-(support**2) / (2 * variance)))
+
+
+@lru_cache(maxsize=8)
+def _laplace_table(scale: Fraction) -> tuple[int, Array]:
+    """The same of a discrete Laplace law."""
+    reach = math.ceil(40 * scale) + 1
+    support = np.arange(-reach, reach + 1)
+    return -reach, _cumulated(np.exp(-np.abs(support) / float(scale)))
+
+
+def _cumulated(weight: Array) -> Array:
+    return np.cumsum(weight / weight.sum())
 
 
 # far below the ends of int64, so that count + draw cannot wrap

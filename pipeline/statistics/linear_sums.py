@@ -275,7 +275,7 @@ class CallLayout(_LinearLayout):
             return Target(self.bound**2, signed=False), Target(self.bound, signed=self.plan.centred)
         return (Target(self.bound, signed=self.plan.centred),)
 
-    @property
+    @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The Gram matrix, then the targets; each with the moves it would have alone."""
         plan, W, d = self.plan, self.plan.weight(self.half), self.plan.features.dimension

@@ -45,7 +45,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.arrays import Array, Integers
+from pipeline.arrays import Array, Integers, triangle
 from pipeline.privacy.continual import Mechanism, Once, continual
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
@@ -178,7 +178,7 @@ class MixtureMessage(private_sum.SimulatedLayout):
         if (np.bincount(visits.step, visits.count, self.steps) > visits.episodes).any():
             raise ValueError("more rows at a step than episodes; a person adds one row a step")
         d, times = self.dimension, visits.count[:, None]
-        i, j = np.triu_indices(d, 1)
+        i, j = triangle(d, 1)
         products = np.concatenate([visits.phi**2, visits.phi[:, i] * visits.phi[:, j]], axis=1)
         weight = np.repeat([1.0, 2.0], [d, len(i)])
         matrix = times * _on_lattice(products, self.gram_bound[visits.step], weight)
@@ -197,7 +197,7 @@ class MixtureMessage(private_sum.SimulatedLayout):
         d, rows = self.dimension, (self.steps, self.blocks)
         diagonal, above, target = np.split(total, np.cumsum(self.sizes)[:2])
         gram = np.zeros((*rows, d, d))
-        i, j = np.triu_indices(d, 1)
+        i, j = triangle(d, 1)
         gram[..., i, j] = gram[..., j, i] = above.reshape(*rows, -1)
         gram[..., np.arange(d), np.arange(d)] = diagonal.reshape(*rows, d)
         gram *= (self.gram_bound / LATTICE)[:, None, None, None]

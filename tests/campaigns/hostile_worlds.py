@@ -156,7 +156,8 @@ def card_of(world: World, agent: str, dynamics: str) -> Card:
 
 def snapshot_of(card: Card, frame: pl.DataFrame, folder: Path) -> Snapshot:
     """A snapshot as ingest writes one; each person is whole in one part."""
-    frame, n = frame.sort("user_id", "episode_id", "step"), card.unit.users_public
+    # a person's rows are in order of episode and step: those of one step were made at once, after those before it
+    frame, n = frame.sort("user_id", maintain_order=True), card.unit.users_public
     number = frame["user_id"].to_numpy()
     for i in range(PARTS):
         first, last = np.searchsorted(number, [n * i // PARTS, n * (i + 1) // PARTS])
