@@ -595,8 +595,10 @@ class InteractiveRegression:
         self.noise.admit(self.plan.domain.kind)
         if self.rows.data_kind != self.plan.domain.kind:
             raise RealDataError(f"rows say {self.rows.data_kind!r}, the plan {self.plan.domain.kind!r}")
+        if self.plan.domain.kind != "real":
+            return
         budget, cost = self.plan.rho, true_rho(self.plan)
-        if self.plan.domain.kind == "real" and (budget is None or cost is None or cost > budget):
+        if budget is None or cost is None or cost > budget:
             raise RealDataError(
                 f"{self.plan.domain.name} is registered as real: the plan's noise does not give what it asks"
             )
