@@ -104,7 +104,6 @@ AGAIN = (
     "private-linopt-po",
     "ldp-ucrl-vtr",
     "sdp-pe",
-    "no-data",
 )
 LONG |= {f"{agent}-the_same_trial_gives_the_same_outcome" for agent in AGAIN}
 
