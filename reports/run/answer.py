@@ -490,7 +490,7 @@ def _counted(report: Report) -> str:
     # of steps apart no two rows of an episode are of one cell
     if cap >= rows or (data.dynamics == "per_step" and data.episodes_per_user == 1):
         return counted
-    return f"{counted}, the same one in a state at most {'once' if cap == 1 else f'{number(cap)} times'}"
+    return f"{counted}, the same one in a state counted at most {'once' if cap == 1 else f'{number(cap)} times'}"
 
 
 def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
@@ -511,16 +511,17 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
     if np.isnan(view.practice).all():
         states, share = policy_sections.reach(view)
         # evidence of a linear policy is no number of rows
-        of_decisions = "" if report.features is not None else f" ({percent(share, 2)} of {_counted(report)})"
+        of_decisions = () if report.features is not None else (f"For {percent(share, 2)} of {_counted(report)}.",)
         given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
         most = sorted((a for a, n in enumerate(given) if n), key=lambda a: -given[a])[:_MOST]
         rows = tuple((actions[a], f"{number(given[a])} state{'s' * (given[a] > 1)}") for a in most)
         words = (
+            *of_decisions,
             *((elsewhere,) if view.abstains.any() else ()),
             "What practice does there is not known from this release. Recommended most often:",
         )
         # of these decisions practice may take most as advised
-        return AnswerCard(name, f"Advice in {number(states)} of {live} states{of_decisions}", words, rows)
+        return AnswerCard(name, f"Advice in {number(states)} of {live} states", words, rows)
     differences, total = changes(view, _noise(report))
     moved = sum(c.decisions for c in differences)
     # of cells that noise alone may count nothing is known

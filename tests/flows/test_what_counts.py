@@ -394,4 +394,4 @@ def test_a_state_right_after_the_choice_is_not_where_the_next_visit_finds_people
     assert verdict.improvement.lower <= 0.08 * (2 if agent == "dp-one-step" else 3) <= verdict.improvement.upper
     assert "→ strong" not in page and "strong · " not in page
     # the last step is in no released table, and nothing is advised there
-    assert ("% of a person's first 2 decisions)" in page) is (agent == "dp-one-step")
+    assert ("% of a person's first 2 decisions." in page) is (agent == "dp-one-step")
