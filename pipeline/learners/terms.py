@@ -165,8 +165,8 @@ class Evaluate(Strict):
     @field_validator("people", mode="before")
     @classmethod
     def _share(cls, people: object) -> object:
-        number = isinstance(people, int | float) and not isinstance(people, bool)
-        if people != "auto" and not (number and (people == 0 or _ONE_IN_A_MILLION <= people < 1)):
+        share = people if isinstance(people, int | float) and not isinstance(people, bool) else math.nan
+        if people != "auto" and share != 0 and not _ONE_IN_A_MILLION <= share < 1:
             raise ValueError(
                 f"a share of the people from 0.000001 to below 1, 0 for nobody, or 'auto'; found {people!r:.60}"
             )

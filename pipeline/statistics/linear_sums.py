@@ -275,9 +275,14 @@ class CallLayout(_LinearLayout):
             return Target(self.bound**2, signed=False), Target(self.bound, signed=self.plan.centred)
         return (Target(self.bound, signed=self.plan.centred),)
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """The Gram matrix, then the targets; each with the moves it would have alone."""
+        return self._tables
+
+    # each answer asks several times; a protocol takes no cached property
+    @cached_property
+    def _tables(self) -> tuple[Table, ...]:
         plan, W, d = self.plan, self.plan.weight(self.half), self.plan.features.dimension
         rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
         gram, *names = call_tables(self.h, self.half)
