@@ -187,9 +187,10 @@ class Run:
         if self.card is not None:
             card = card_at(self.card, shelf)
         else:
-            # a card of the catalog that has the run's dataset, whatever its folder is called
+            # a card of the catalog that has the run's dataset, whatever its folder is called; its namesake first
             name = _or_card_error(lambda: read_certificate(self.folder)).get("dataset")
             shipped = [path for c in catalogs(shelf) for path in sorted(c.glob("*/card.toml"))]
+            shipped.sort(key=lambda path: path.parent.name != name)
             card = next((card_at(path, shelf) for path in shipped if _dataset_of(path) == name), None)
         if exported is not None:
             return lambda: read_export(exported), card

@@ -17,7 +17,7 @@ ONLY = "OPERATOR ONLY: raw facts, not for publication."
 
 
 def warnings_of(r: Dump) -> list[str]:
-    """Warnings on people lost or beyond cap, horizon or gate, on rewards rounded, and how lost and kept differ."""
+    """Warnings on people lost or beyond cap, horizon or gate, rewards, next states, and how lost and kept differ."""
     warnings: list[str] = []
     if r["share_lost"] > LOUD:
         warnings.append(
@@ -36,6 +36,13 @@ def warnings_of(r: Dump) -> list[str]:
         warnings.append(
             f"warning: {later:,} people have rows beyond domain.horizon: what those pay counts nowhere, so an action "
             "can look better that does harm later; practice = 'recorded' says that nothing comes later"
+        )
+    apart = sum(one["people"] or 0 for one in r["rules"] if one["rule"] == "leads_elsewhere")
+    if apart > LOUD * (r["people_kept"] + r["people_lost"]):
+        warnings.append(
+            f"warning: {apart:,} people have rows whose next_state is not the state of their next row; of a last row "
+            "the logged one counts all the same. If that is what was seen right after the choice, take next_state out "
+            "of source.columns"
         )
     warnings += [
         f"warning: {one['rule']}: rows of {one['people']:,} people, and the card accepts {one['accepted']:,.0f}: the "

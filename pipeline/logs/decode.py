@@ -34,9 +34,10 @@ _T = TypeVar("_T")
 
 NUMBERS = pl.List(pl.Float64)
 
-CELLS = 2
-"""Of the reading in which no cell's meaning depends on the types of others (1; snapshots of before it have 0), and
-``same_place`` goes by no time that cannot be read."""
+CELLS = 3
+"""Of the reading in which no cell's meaning depends on the types of others (1; snapshots of before it have 0),
+``same_place`` goes by no time that cannot be read (2), and a row leads where the next one is, whatever blanks an
+episode's id has (3)."""
 
 _BOOLEANS = {"true": "1.0", "false": "0.0", "True": "1.0", "False": "0.0", "TRUE": "1.0", "FALSE": "0.0"}
 # a smaller probability counts as none: its inverse would overflow, with a warning that depends on one row

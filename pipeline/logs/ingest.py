@@ -163,10 +163,9 @@ def _leads_elsewhere(card: Card) -> pl.Expr:
     # of vectors a state alone does not tell where a row leads
     if card.source.columns.next_state is None or card.domain.observation is not None:
         return pl.lit(value=False)
-    # a closing row has no choice, so its state may be missing
-    decides = ~pl.col("closing").shift(-1).fill_null(value=False) if card.source.last_row == "outcome" else True
+    # the row before a closing row, whose state may be missing, is terminated
     live = (pl.col("logged") < card.domain.states.first_terminal) & ~pl.col("terminated")
-    return (pl.col("has_next") & live & decides & (pl.col("logged") != _follower())).fill_null(value=False)
+    return (pl.col("has_next") & live & (pl.col("logged") != _follower())).fill_null(value=False)
 
 
 def _next_state(card: Card) -> pl.Expr:

@@ -22,6 +22,7 @@ from typing import cast
 
 import polars as pl
 
+from pipeline.declaration.card import MOST
 from pipeline.declaration.numbers import clean
 from pipeline.declaration.toml import CardError
 from pipeline.logs.contribution_bounding import canonical
@@ -137,8 +138,8 @@ def _answered_range(text: str) -> tuple[float, float]:
         ends = float(low), float(high)
     except ValueError:
         ends = 0.0, 0.0
-    if not -math.inf < ends[0] < ends[1] < math.inf:
-        raise CardError(f"draft: --rewards {text!r}: write LEAST:MOST, such as -100:1")
+    if not -MOST <= ends[0] < ends[1] <= MOST:
+        raise CardError(f"draft: --rewards {text!r}: write LEAST:MOST, such as -100:1, in ±{MOST:g}")
     return ends
 
 
@@ -371,7 +372,7 @@ class _Log:
             high = usual
         unit = _lattice(user_rewards.filter(pl.col("paid").is_between(low, high)))
         # what few people have may lie between: a range of 0 to 100 would round all of it down
-        unit = min(unit, 1.0) if low == high else unit
+        unit = min(unit, high - low or 1.0)
         low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
         low = min(low, 0.0) if declared is None and low < unit * 5 else low
         high = max(high, low + unit)
@@ -403,6 +404,8 @@ class _Log:
 
         Raises QuestionError.
         """
+        # no card has a larger one, and a sum of them no number
+        rewards = rewards.clip(-MOST, MOST)
         least, most, wide = quantile(rewards, 0), quantile(rewards, 1), high - low
         if least >= low - wide and most <= high + wide:
             return

@@ -485,6 +485,14 @@ def test_a_range_that_would_hide_rare_heavy_losses_is_asked_for(tmp_path):
     assert tomllib.loads(draft.toml)["reward"]["range"] == [-1000.0, 1.0]
     assert "reward_range" not in ingested(tmp_path, draft, frame)["quarantined"]
     refuses("write LEAST:MOST", frame, reward="gain", rewards="1:0")
+    # of the usual units the largest would have fitted the rewards that lie in there
+    for told, kept in (("0.2:0.7", [0.0, 1.0]), ("-0.5:0.5", [-1.0, 1.0])):
+        drafted = tomllib.loads(reticent.draft(frame, reward="gain", rewards=told, last_row="ends").toml)
+        assert drafted["reward"]["range"] == kept
+    # no sum of what is asked about is too large for a number
+    refuses("write LEAST:MOST", frame, reward="gain", rewards="-1e308:1e308")
+    huge = visits(1000, gain=lambda i, h: 1.7e308 if i < 2 and h else i // 2 % 2)
+    refuses(r"--rewards 0:1e\+30\n", huge, reward="gain")
 
 
 def test_a_horizon_that_loses_outcomes_in_last_rows_says_so():

@@ -172,3 +172,11 @@ def test_a_run_is_made_again_by_the_card_of_its_dataset_whatever_its_folder_is_c
     (tmp_path / "broken" / "card.toml").write_text("name = ")
     run = Store(published[1].root, shelf=tmp_path).open(published[0]["private"])
     assert run.verify().ok and any("made again from card" in c.what and c.ok for c in run.verify().checks)
+
+
+def test_of_copies_of_a_card_a_run_is_made_again_by_the_one_in_the_folder_of_its_name(published, tmp_path):
+    lay_out(tmp_path / "shop")
+    other = lay_out(tmp_path / "a_copy") / "card.toml"
+    other.write_text(other.read_text().replace("horizon = 3", "horizon = 2"))
+    checks = Store(published[1].root, shelf=tmp_path).open(published[0]["private"]).verify().checks
+    assert any("made again from card" in c.what and c.ok for c in checks)

@@ -109,6 +109,16 @@ def test_ingest_warns_of_rows_beyond_the_horizon() -> None:
     assert not warnings_of({**counts, "rules": [{**rule, "people": 5}]})
 
 
+def test_ingest_warns_of_next_states_that_the_next_rows_contradict(tmp_path: Path) -> None:
+    """A last row has no other: where steps are alike, `dp-apvi` advised the harmful action by them."""
+    log, changes = some(_seen_right_after(500), 500)
+    card = CARD.replace(*next(iter(changes.items())))
+    for columns, found in (('reward = "good", next_state = "after" }', 1), ('reward = "good" }', 0)):
+        (tmp_path / "card.toml").write_text(card.replace('reward = "good" }', columns))
+        warnings = warnings_of(Store(tmp_path / "home").ingest(tmp_path / "card.toml", log)["report"])
+        assert sum("take next_state out" in warning for warning in warnings) == found
+
+
 def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Path) -> None:
     g, who = np.random.default_rng(2), np.arange(PEOPLE)
     soon = g.random(PEOPLE) < 0.5
