@@ -74,7 +74,9 @@ def lay_out(connection: sa.Connection, where: str, *, create: bool) -> None:
         raise BudgetError(f"ledger {where} is damaged: it lacks its table {missing}; restore it")
     if not existing and not create:
         raise BudgetError(f"{where} is damaged or holds no ledger; `reticent register` creates one")
-    metadata.create_all(connection, checkfirst=bool(existing))
+    # a new file is laid out by one process alone; of a server another may have made the tables meanwhile
+    alone = not existing and connection.dialect.name == "sqlite"
+    metadata.create_all(connection, checkfirst=not alone)
     if not existing:
         return
     last = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()

@@ -6,10 +6,11 @@ import sys
 from fractions import Fraction
 
 import pytest
+import sqlalchemy as sa
 
 from reticent import BudgetError, CardError
 from tests.ledger.conftest import Place
-from tests.ledger.postgres import USER
+from tests.ledger.postgres import USER, Server
 
 DOWN = "postgresql+psycopg://keeper:s3cret@127.0.0.1:1/books?password=s3cret"
 
@@ -128,3 +129,20 @@ def test_a_database_of_another_encoding_holds_what_it_can_and_refuses_the_rest(b
         book.note("tiny", "SIGN", {"by": "Ωmega"})
     assert book.intent("tiny", "k", Fraction(1), {}).body["rho"] == "1"
     assert books.open().account("tiny").spent == 1
+
+
+@pytest.mark.service
+def test_tables_that_another_host_makes_meanwhile_are_no_damage(server: Server, monkeypatch: pytest.MonkeyPatch):
+    server.psql("drop schema public cascade; create schema public", "ledger")
+    first = Place(server.url("ledger"), server)
+
+    class Early:
+        """It looked before the other host's commit."""
+
+        def get_table_names(self) -> list[str]:
+            return []
+
+    first.open(create=True)
+    look, looks = sa.inspect, [Early()]
+    monkeypatch.setattr(sa, "inspect", lambda of: looks.pop() if looks else look(of))
+    assert not first.open(create=True).entries()
