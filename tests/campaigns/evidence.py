@@ -193,7 +193,7 @@ def campaign(asked: Sequence[str], budget: float, do: Callable[[Table], dict[str
         with writing:
             print(f"{table.name}: {line['outcome']} ({line['seconds']} s)", flush=True)
             lines[table.name] = line
-            keep(line for name in found if (line := lines.get(name)))
+            keep(lines[name] for name in found if name in lines)
         return line["outcome"] not in ("as before", "first time")
 
     asked_for = due({n: t for n, t in found.items() if not asked or n in asked}, lines)

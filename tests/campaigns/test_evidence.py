@@ -133,3 +133,5 @@ def test_two_are_made_at_once_and_what_needs_the_machine_alone_comes_last(lab, m
 
     assert campaign([], budget_of("1h"), do) == 1 and done[2:] == ["clock"]
     assert {*evidence.made()} == {*found}
+    # a table that moved long ago says nothing of those made now
+    assert campaign(["a"], budget_of("1h"), lambda table: evidence.made()["a"]) == 0
