@@ -57,6 +57,11 @@ def warnings_of(r: Dump) -> list[str]:
             f"warning: {rounded['share']:.1%} of the rewards lie between two points of the declared lattice "
             f"(steps = {rounded['steps']}) and were ROUNDED DOWN: values and intervals are about these; " + mend
         )
+    if r["over_total"]:
+        warnings.append(
+            f"warning: {r['over_total']:,} people are paid more than reward.total in all, and what is beyond counts as "
+            "0: values and intervals are about that; declare the largest sum that anybody can be paid"
+        )
     warnings += [
         f"warning: those lost differ from those kept: {d['label']!r} in {d['column']!r} is {d['share_lost']:.1%} of "
         f"their rows, {d['share_kept']:.1%} of the others': what is learnt is about those kept"

@@ -14,7 +14,7 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.domain import OTHER
-from pipeline.logs.contribution_bounding import canonical
+from pipeline.logs.contribution_bounding import canonical, total_steps
 from pipeline.logs.decode import number_of, order_of, read_flag
 from pipeline.logs.rules import BY_NAME, DROPS, NAMELESS, gated_rules
 from pipeline.logs.store import Snapshot, set_aside
@@ -44,15 +44,17 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> Dump:
     """Report of a snapshot's ingest; a lost person has rows in the log and none in the snapshot.
 
     ``episodes`` and ``people`` of a rule are None if its lines name no person; ``accepted`` is the number of people
-    that the gate accepts, None where it does not ask.  A ``label`` is None for an empty cell.
+    that the gate accepts, None where it does not ask.  A ``label`` is None for an empty cell.  ``over_total`` is the
+    number of people whose rewards sum up to more than ``reward.total``.
     """
+    over = _over_total(snapshot, card)
     if not snapshot.quarantined:
         # empty files cost as much to read as others, and queries of no rows a twentieth of a small ingest
         nothing: dict[str, list[Dump]] = {name: [] for name in ("rules", "labels", "steps", "differences")}
         lost: Dump = {"people_kept": snapshot.users, "people_lost": 0, "share_lost": 0.0}
-        return lost | nothing | {"rewards": None, "purged": False}
+        return lost | nothing | {"rewards": None, "over_total": over, "purged": False}
     with set_aside(snapshot) as files:
-        return _report(snapshot, card, files)
+        return _report(snapshot, card, files) | {"over_total": over}
 
 
 def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
@@ -215,6 +217,14 @@ def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> Dump | None
         "steps": card.reward.steps,
         "steps_that_fit": fit,
     }
+
+
+def _over_total(snapshot: Snapshot, card: AnyCard) -> int:
+    if not isinstance(card, Card) or not snapshot.rows or (total := total_steps(card)) is None:
+        return 0
+    paid = pl.scan_parquet(snapshot.part_files).group_by("user_id").agg(pl.col("reward").sum())
+    over = paid.filter(pl.col("reward") > (total + 0.5) * card.reward.unit).select(pl.len())
+    return int(_collect(over).item())
 
 
 def _steps_that_fit(values: np.ndarray, card: Card) -> int | None:

@@ -770,7 +770,8 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return "Hold people out", f"{untested[0].upper()}{untested[1:]}. Ask reticent plan, which is free.", until
         case "not_evaluated":
             command = f"Write [evaluate] people = {share:g} into the recipe, and ask reticent plan, which is free, "
-            command += "whether a verdict can come of it. If so, run again; it is charged again."
+            again = "" if report.ledger is None else "; it is charged again"
+            command += f"whether a verdict can come of it. If so, run again{again}."
             return "Hold people out", command, until
 
 

@@ -118,6 +118,19 @@ def test_rewards_that_are_rounded_down_are_said_loudly_with_the_lattice_that_fit
     assert "ROUNDED DOWN" not in call(tmp_path / "other", "ingest", shop).stderr
 
 
+def test_people_who_are_paid_more_than_the_declared_total_are_counted(tmp_path):
+    shop = lay_out(tmp_path / "shop")
+    card = shop / "card.toml"
+    card.write_text(card.read_text().replace("steps = 2", "steps = 2\ntotal = 2.0"))
+    paid = dict.fromkeys((r[0] for r in rows()), 0)
+    for r in rows():
+        paid[r[0]] += r[5]
+    more = sum(sum_ > 2 for sum_ in paid.values())
+    assert more and f"{more} people are paid more than reward.total" in call(tmp_path / "home", "ingest", shop).stderr
+    card.write_text(card.read_text().replace("total = 2.0", "total = 6.0"))
+    assert "reward.total" not in call(tmp_path / "other", "ingest", shop).stderr
+
+
 def test_a_look_into_the_quarantine_is_entered_in_the_ledger(torn, tmp_path):
     home = tmp_path / "home"
     ingested = reticent.Store(home).ingest(torn)
