@@ -101,12 +101,13 @@ def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_say
     assert word or "or beyond the last declared step are set aside" in page
 
 
-def test_ingest_warns_of_rows_beyond_the_horizon() -> None:
-    counts = {"share_lost": 0.0, "people_kept": 100, "people_lost": 0, "rewards": None, "differences": []}
-    rule = {"rule": "beyond_horizon", "effect": "drop_step", "rows": 40, "episodes": 20, "people": 20}
-    [warning] = warnings_of({**counts, "rules": [rule]})
-    assert warning.startswith("warning: 20 people have rows beyond domain.horizon: what those pay counts nowhere")
-    assert not warnings_of({**counts, "rules": [{**rule, "people": 5}]})
+def test_ingest_warns_of_rows_beyond_the_horizon(tmp_path: Path) -> None:
+    log, changes = some(harmful_later(), 500)
+    card = CARD.replace(*next(iter(changes.items())))
+    for horizon, found in ((1, 1), (3, 0)):
+        (tmp_path / "card.toml").write_text(card.replace("horizon = 3\n", f"horizon = {horizon}\n"))
+        warnings = warnings_of(Store(tmp_path / "home").ingest(tmp_path / "card.toml", log)["report"])
+        assert sum("rows beyond domain.horizon: what those pay counts nowhere" in w for w in warnings) == found
 
 
 def test_ingest_warns_of_next_states_that_the_next_rows_contradict(tmp_path: Path) -> None:
