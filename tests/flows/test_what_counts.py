@@ -104,7 +104,7 @@ def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_say
 def test_ingest_warns_of_rows_beyond_the_horizon(tmp_path: Path) -> None:
     log, changes = some(harmful_later(), 500)
     card = CARD.replace(*next(iter(changes.items())))
-    for horizon, found in ((1, 1), (3, 0)):
+    for horizon, found in ((1, 1), (4, 0)):
         (tmp_path / "card.toml").write_text(card.replace("horizon = 3\n", f"horizon = {horizon}\n"))
         warnings = warnings_of(Store(tmp_path / "home").ingest(tmp_path / "card.toml", log)["report"])
         assert sum("rows beyond domain.horizon: what those pay counts nowhere" in w for w in warnings) == found
