@@ -180,12 +180,18 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
     return f"{limit}{needed} people in all would do{budget}."
 
 
+@cache
+def _rows(table: Path) -> tuple[dict[str, str], ...]:
+    with table.open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
 def measured(estimator: str) -> list[dict[str, str]]:
     """The rows of this very code that lie in the estimator's regions."""
-    with MEASURED[estimator][0].open(encoding="utf-8", newline="") as file:
-        of_code = [r for r in csv.DictReader(file) if r["code"] == code_of(estimator)]
     rows = list[dict[str, str]]()
-    for r in of_code:
+    for r in _rows(MEASURED[estimator][0]):
+        if r["code"] != code_of(estimator):
+            continue
         states, steps = int(r["states"]), int(r["horizon"])
         region = _region(estimator, r["dynamics"], steps)
         people = people_root_rho(int(r["people"]) * float(r["share"]), float(r["rho"]))
