@@ -14,7 +14,8 @@ that matters makes them uninformative; conditioning on the action before allows 
 says that steps are alike, the *step* is one more column, and rows of all steps are compared.
 
 *later* is the same test of a row's reward and the state after it: within a state, a step and an action they do not
-depend on the action before, unless actions have later effects that no state holds.
+depend on the action before, unless actions have later effects that no state holds.  Each action is tested on its own
+too: one that helps once, and not again, moves nothing after the others.
 
 Only a person's *first* visit to each state is used, so that rows of one table belong to different people.  The past
 decides which visit is the first; a random one of several would be picked more often after actions that make people
@@ -87,13 +88,22 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
     first = _first_visits(rows)
     first_after = _first_visits(rows.filter(pl.col("past@state").is_not_null()))
     step_role = [_STEP] if card.domain.dynamics == "stationary" and card.domain.horizon > 1 else []
-    tables: list[tuple[int, str, tuple[Array, list[str]]]] = []
+    tables: list[tuple[int, str, str, tuple[Array, list[str]]]] = []
+    columns = names | {_STEP: "the step"} | _PAST | _LATER
     for s in range(len(card.domain.live_states)):
         visits, visits_after = first.filter(pl.col("state") == s), first_after.filter(pl.col("state") == s)
         for role in [*names, *step_role, *_PAST, *_LATER]:
             rows_tested = visits_after.drop_nulls(_tested_column(role)) if role in (*_PAST, *_LATER) else visits
-            if (table := _table(rows_tested, role, card)) is not None:
-                tables.append((s, role, table))
+            parts = {columns[role]: rows_tested}
+            if role in _LATER:
+                by_action = rows_tested.partition_by("action", as_dict=True, include_key=True)
+                parts |= {
+                    f"{columns[role]}, where {card.domain.action_labels[a]} followed": part
+                    for (a,), part in sorted(by_action.items())
+                }
+            for column, part in parts.items():
+                if (table := _table(part, role, card)) is not None:
+                    tables.append((s, role, column, table))
     if not tables:
         # of labels nothing is left that a state could hide
         alone = card.domain.horizon == 1 and card.domain.states.bins is None
@@ -104,11 +114,11 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
     tests: list[Dump] = [
         {
             "state": card.domain.live_states[s],
-            "column": (names | {_STEP: "the step"} | _PAST | _LATER)[role],
+            "column": column,
             "kind": kinds[role],
         }
         | _verdict(counts, labels, len(tables))
-        for s, role, (counts, labels) in tables
+        for s, role, column, (counts, labels) in tables
     ]
     return _facts(None, tests)
 

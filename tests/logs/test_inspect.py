@@ -215,10 +215,24 @@ def test_an_effect_that_comes_a_row_later_is_seen_in_what_came_of_it(
         state = (rng.random(3000) < 0.5 + (late if moves == "state" else 0)).astype(int)
         before = action
     f = facts_of(tmp_path, lines, unit={"episodes_per_user": 2})
-    loud = {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]}
+    loud = {t["column"].partition(", where ")[0] for t in f["hidden_state"]["tests"] if t["speaks"]}
     named = {"reward": "the action before, of the reward", "state": "the action before, of the state after"}
     assert loud == ({named[moves]} if rebound else set())
     assert ("hidden_course" in codes(f)) == bool(rebound)
+
+
+@pytest.mark.parametrize("again", [0.1, 0.8])
+def test_an_action_that_works_once_is_seen_where_it_follows_itself(tmp_path: Path, again: float) -> None:
+    """Practice takes it in a tenth of the rows, so that its own rows say nothing beside those of all others."""
+    rng, used, lines = np.random.default_rng(5), np.zeros(15_000, bool), list[tuple[Any, ...]]()
+    for t in range(3):
+        action = rng.random(len(used)) < 0.1
+        reward = rng.random(len(used)) < np.where(action, np.where(used, again, 0.8), 0.5)
+        lines += [(f"u{u}", 1, t, "x", int(a), int(r)) for u, (a, r) in enumerate(zip(action, reward, strict=True))]
+        used |= action
+    f = facts_of(tmp_path, lines)
+    loud = {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]}
+    assert loud == ({"the action before, of the reward, where 1 followed"} if again < 0.8 else set())
 
 
 def test_people_with_habits_are_no_hidden_state_however_often_they_come(tmp_path: Path, monkeypatch: Any) -> None:
@@ -311,7 +325,7 @@ def test_a_column_that_the_card_leaves_out_and_that_drove_the_treatment_is_named
 
 def test_a_trait_that_no_column_holds_shows_in_the_past(tmp_path: Path) -> None:
     f = ward(tmp_path, past=True)
-    loud = {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]}
+    loud = {t["column"].partition(", where ")[0] for t in f["hidden_state"]["tests"] if t["speaks"]}
     # a trait that lasts moves what comes later, too
     assert loud == {"the reward before", "the action before, of the reward"}
     assert "hidden_past" in f["told"] and "hidden_column" not in f["told"]
