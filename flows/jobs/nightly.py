@@ -160,9 +160,10 @@ def run_night(
     Returns released facts, and ``exit``, which is the operator's.
     Raises the error that stopped the night, after it was noted and an alert was sent.
     """
-    watch = watch_of(recipe, home)
+    # a mistyped date is no night that failed
+    tonight, watch = night_of(day), watch_of(recipe, home)
     try:
-        s, delivered, answer = _night(recipe, home, work, noise, day)
+        s, delivered, answer = _night(recipe, home, work, noise, tonight)
     except Exception as e:
         alert(watch.failed(e, exit_code(e)), work.say)
         raise
@@ -183,9 +184,9 @@ def run_night(
 
 
 def _night(
-    recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: date | None
+    recipe: str, home: Home, work: Work, noise: NoiseSource | None, tonight: date
 ) -> tuple[Setting, Snapshot, NightAnswer]:
-    s, tonight = setting(recipe, home), night_of(day)
+    s = setting(recipe, home)
     due = due_date(s, tonight)
     ledger = ledger_for(s.card, home)
     # before a row is read

@@ -6,7 +6,7 @@ import json
 import shutil
 import stat
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from flows.jobs.nightly import alert
 from pipeline.privacy.noise import SeededNoise
 from reports.page import percent
-from reticent import BudgetError, LogError, Store, load_recipe
+from reticent import BudgetError, CardError, LogError, Store, load_recipe
 from tests import jobs
 from tests.flows.nights import stop_clock
 from tests.flows.shop import SCHEDULE, lay_out, rows
@@ -199,6 +199,15 @@ def test_a_recipe_that_is_not_there_is_a_failed_night_too(home, heard, nightly_j
     with pytest.raises(Exception, match="nowhere"):
         nightly_job("nowhere", home)
     assert heard() == ["reticent: the night of nowhere failed (CardError, exit 2); the policy in use stays"]
+
+
+def test_a_mistyped_date_is_no_failed_night(tmp_path, home, heard, nightly_job):
+    recipe = str(lay_out(tmp_path / "shop") / "private.toml")
+    nightly_job(recipe, home)
+    before = heard(), check_night(recipe, home)["problem"]
+    with pytest.raises(CardError, match="2027-01-02 is to come"):
+        nightly_job(recipe, home, day=date(2027, 1, 2))
+    assert (heard(), check_night(recipe, home)["problem"]) == before
 
 
 def age(home, key: str, days: float) -> None:
