@@ -173,6 +173,11 @@ class Endings:
     flagged: bool
     closing: pl.Series
 
+    @property
+    def late(self) -> bool:
+        """Whether rewards come at the end, so that an empty cell pays 0."""
+        return self.paid_last or len(self.closing) > 0
+
 
 @dataclass
 class _Log:
@@ -355,6 +360,9 @@ class _Log:
         # no minus before a zero
         declared = None if self.answers.rewards is None else _answered_range(self.answers.rewards)
         low, high = declared or (end + 0.0 for end in _common_range(user_rewards))
+        if column.missing and ends.late:
+            # an empty cell pays 0, whatever the others do
+            low, high = min(low, 0.0), max(high, 0.0)
         if declared is None and (high < quantile(values, 1) or low > quantile(values, 0)):
             notes.append(f"rewards outside {low:g} to {high:g}, which fewer than {FEWEST} people have, are clipped")
         if column.numbers < 1:
@@ -489,14 +497,17 @@ class _Log:
         if not column.missing:
             return []
         seen = f"{column.missing:.1%} of the rewards are empty"
-        if ends.paid_last or len(ends.closing):
+        if ends.late:
             told = self.rows.select("user", "episode", paid=column.values.gather(self.rows["at"]))
             unknown = told.group_by("user", "episode").agg(pl.col("paid").is_null().all())["paid"]
-            # where a 0 is never written, an empty cell may be one
-            if share(unknown) > _SOME and (column.values == 0).any():
+            values = column.values.drop_nulls().unique().sort()
+            # where a 0 is never written, an empty cell may be one, but hardly beside scores of 50 to 60
+            elsewhere = "a 0 is written" if (values == 0).any() else f"it is {values[0]:g} at least"
+            far = len(values) > 1 and 0 < values[-1] <= 2 * values[0]
+            if share(unknown) > _SOME and (far or (values == 0).any()):
                 self.notes.append(
-                    f"{share(unknown):.1%} of the episodes hold no {column.name!r} at all, and elsewhere a 0 is "
-                    "written: empty = 0.0 takes what is not known, or not known yet, for 0, so that what is known late "
+                    f"{share(unknown):.1%} of the episodes hold no {column.name!r} at all, and elsewhere {elsewhere}: "
+                    "empty = 0.0 takes what is not known, or not known yet, for 0, so that what is known late "
                     "looks worse than it is; write 0 in the rows that pay nothing, and take that key out"
                 )
             return [Key("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]

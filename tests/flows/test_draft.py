@@ -495,6 +495,19 @@ def test_a_range_that_would_hide_rare_heavy_losses_is_asked_for(tmp_path):
     refuses(r"--rewards 0:1e\+30\n", huge, reward="gain")
 
 
+@pytest.mark.parametrize("answers", [{}, {"rewards": "50:60"}])
+def test_a_score_that_comes_at_the_end_and_is_never_near_0_makes_a_good_card(tmp_path, answers):
+    """An empty cell pays 0, which was outside of the proposed range: the draft refused its own card."""
+    frame = visits(200, score=lambda i, h: 50 + 5 * (i // 2 % 3) if h and i % 10 > 2 else None)
+    draft = reticent.draft(frame, reward="score", **answers)
+    reward = tomllib.loads(draft.toml)["reward"]
+    assert (reward["range"], reward["empty"]) == ([0.0, 60.0], 0)
+    assert any(
+        "30.0% of the episodes hold no 'score' at all, and elsewhere it is 50 at least" in n for n in draft.notes
+    )
+    assert "reward_range" not in ingested(tmp_path, draft, frame)["quarantined"]
+
+
 def test_a_horizon_that_loses_outcomes_in_last_rows_says_so():
     """One in twenty stays is long: cut at the horizon, all of these deaths went unseen, with a note on rows."""
     days = [30 if i % 25 == 0 else 1 + i % 4 for i in range(1000)]
