@@ -44,6 +44,8 @@ FEWEST = 20
 """A label, a spelling, a unit or a reward that fewer people have stands in no card."""
 _BINS = (0.25, 0.5, 0.75)
 _LONG, _MOST_STEPS = 0.95, 60
+# names of outcomes of which nobody wants more
+_WORSE = {"died", "dead", "death", "deaths", "deceased", "mortality"}
 # most different rewards that a note lists
 _FEW_WORTHS = 10
 # shares of short episodes that are worth a note, and a question
@@ -429,14 +431,25 @@ class _Log:
         )
 
     def direction(self, column: Column, ends: float) -> None:
-        """Note that more of the reward counts as better, and how to say the opposite; ``ends``: least plus largest."""
+        """Note that more of the reward counts as better, and how to say the opposite; ``ends``: least plus largest.
+
+        Raises QuestionError if its name says that more is worse.
+        """
         shared = _shared(column.cells, self.users)
         worth = (
             pl.DataFrame([column.cells.alias("text"), column.values.alias("worth")]).drop_nulls().unique().sort("worth")
         )
         few = len(worth) <= _FEW_WORTHS and set(worth["text"]) <= set(shared)
-        words = (f"--word {shlex.quote(f'{text.strip()}={ends - paid:g}')}" for text, paid in worth.rows())
-        how = " ".join(words) if few else "turn its sign in the log"
+        turned, kept = (
+            " ".join(f"--word {shlex.quote(f'{text.strip()}={of(paid):g}')}" for text, paid in worth.rows())
+            for of in (lambda paid: ends - paid, lambda paid: paid)
+        )
+        if few and _WORSE & {*re.split("[^a-z]+", plain_name(column.name))}:
+            raise QuestionError(
+                f"a policy seeks more of the score, and by its name more of {column.name!r} is worse: is it?",
+                [turned, kept],
+            )
+        how = turned if few else "turn its sign in the log"
         self.notes.append(f"a policy seeks more of {column.name!r}; if less of it is better: {how}")
 
     def end_when_paid(self) -> None:

@@ -640,9 +640,18 @@ def test_words_that_say_neither_yes_nor_no_are_asked_for():
 
 
 def test_a_draft_says_that_more_is_better_and_turns_numbers_that_are_worse(tmp_path):
-    frame = visits(died=lambda i, h: int(i % 3 == 0)).drop("score")
-    values, notes = told_of(frame, order="on", reward="died", paid="last")
-    assert re.search("seeks more of 'died'.*--word 0=1 --word 1=0", notes) and "words" not in values["reward"]
+    frame = visits(left=lambda i, h: int(i % 3 == 0)).drop("score")
+    values, notes = told_of(frame, order="on", reward="left", paid="last")
+    assert re.search("seeks more of 'left'.*--word 0=1 --word 1=0", notes) and "words" not in values["reward"]
+    # a policy that seeks deaths is not proposed with a note
+    frame = frame.rename({"left": "died"})
+    refuses(
+        r"(?s)more of 'died' is worse: is it\?.*--word 0=1 --word 1=0\n.*--word 0=0 --word 1=1",
+        frame,
+        order="on",
+        reward="died",
+        paid="last",
+    )
     # numbers were taken as they are, whatever was answered
     values, notes = told_of(frame, order="on", reward="died", paid="last", word={"0": 1, "1": 0})
     assert values["reward"]["words"] == {"0": 1.0, "1": 0.0} and values["reward"]["called"] == "worth of died"
