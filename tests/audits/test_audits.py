@@ -130,7 +130,7 @@ def _half_gram_noise(right):
     [
         pytest.param("interactive, centred", _half_gram_noise, marks=pytest.mark.slow),
         ("lq moments", _half_gram_noise),
-        ("one-shot", _no_gram_noise),
+        pytest.param("one-shot", _no_gram_noise, marks=pytest.mark.slow),
     ],
 )
 def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
@@ -320,7 +320,7 @@ WORLDS = [
 
 
 # of each kind of message one by default
-_USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp", "sdp-pe", "explore-then-commit")
+_USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DO_NOT_TRACK", "1")
 
 
+@pytest.mark.slow
 def test_no_damage_of_the_sample_breaks_a_promise(tmp_path: Path) -> None:
     found = []
     for i, case in enumerate(SAMPLE):

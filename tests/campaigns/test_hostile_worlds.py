@@ -41,6 +41,7 @@ def off(world, rows, value):
     return told.sum() / max(np.sqrt((told**2).sum()), 1e-12)
 
 
+@pytest.mark.slow
 def test_logs_of_every_family_have_the_exact_value_of_practice_and_of_a_policy():
     far = []
     for family in FAMILIES:

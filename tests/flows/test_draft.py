@@ -594,7 +594,7 @@ def test_files_of_people_are_named_by_a_pattern_and_a_first_row_is_no_header(tmp
     refuses("line 1 looks like a row", tmp_path / "bare.csv")
 
 
-@pytest.mark.parametrize("dated", [True, False])
+@pytest.mark.parametrize("dated", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_outcome_in_words_in_a_file_of_its_own_and_a_copy_of_a_file(tmp_path, dated):
     files = [ward("n.csv", HEAD, range(100), tmp_path)]
     lines = [line.rpartition(",")[0] for line in files[0].read_text().splitlines()]

@@ -115,7 +115,14 @@ def test_plan_lists_the_gate_and_its_share(tmp_path):
     assert again["replays"] and again["remaining_after"] == pytest.approx(spent)
 
 
-@pytest.mark.parametrize(("name", "share"), [("private", "0.1"), ("both", "0.02"), ("pure", "0.02")])
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("private", "0.1"),
+        pytest.param("both", "0.02", marks=pytest.mark.slow),
+        pytest.param("pure", "0.02", marks=pytest.mark.slow),
+    ],
+)
 def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
     shop = Shop(tmp_path)
     recipe = shop.folder / f"{name}.toml"

@@ -89,7 +89,7 @@ def harmful_later() -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize("word", ["", 'practice = "recorded"\n'])
+@pytest.mark.parametrize("word", ["", pytest.param('practice = "recorded"\n', marks=pytest.mark.slow)])
 def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_says_so(tmp_path: Path, word: str) -> None:
     changes = {"horizon = 3\n": f"horizon = 1\n{word}"}
     page, verdict = page_of(tmp_path, harmful_later(), changes, "dp-one-step")
@@ -160,6 +160,7 @@ def stays(often: int) -> pl.DataFrame:
     return pl.concat(log)
 
 
+@pytest.mark.slow
 def test_people_with_more_episodes_than_others_are_a_reason_for_two_values_of_practice(tmp_path: Path) -> None:
     several = {"users_public = 20000\n": "users_public = 20000\nepisodes_per_user = 3\n"}
     _, verdict = page_of(tmp_path, stays(3), several, "dp-apvi")
@@ -183,6 +184,7 @@ def sites(state: bool) -> tuple[pl.DataFrame, dict[str, str]]:
     return pl.concat(log), {'"well", "ill"': four} if state else {}
 
 
+@pytest.mark.slow
 def test_sites_that_practise_unlike_and_fare_alike_are_not_called_a_cause_of_outcomes(tmp_path: Path) -> None:
     _, verdict = page_of(tmp_path, *sites(state=False), "dp-apvi")
     assert verdict.answer == "withheld" and verdict.confounding.status == "seen"
@@ -356,6 +358,7 @@ def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taugh
     assert verdict.answer != "better" or "if practice changed in between, or what comes of it" in page
 
 
+@pytest.mark.slow
 def test_later_judges_stand_on_it_that_the_same_came_of_practice(tmp_path: Path) -> None:
     g = np.random.default_rng(7)
 
@@ -394,7 +397,7 @@ def _seen_right_after(people: int) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-@pytest.mark.parametrize("agent", ["dp-one-step", "dp-apvi"])
+@pytest.mark.parametrize("agent", ["dp-one-step", pytest.param("dp-apvi", marks=pytest.mark.slow)])
 def test_a_state_right_after_the_choice_is_not_where_the_next_visit_finds_people(tmp_path: Path, agent: str) -> None:
     """Scores follow people's own rows: by the logged states alone the harmful action was "better"."""
     log, changes = some(_seen_right_after(8000), 8000)

@@ -184,8 +184,8 @@ BROKEN: dict[str, Any] = {
     ("block", "piece", "shapes", "broken"),
     [
         (1 << 24, 1 << 21, 8, ""),
-        (1 << 12, 512, 2, ""),
-        (1 << 16, 3000, 1, ""),
+        pytest.param(1 << 12, 512, 2, "", marks=pytest.mark.slow),
+        pytest.param(1 << 16, 3000, 1, "", marks=pytest.mark.slow),
         *((1 << 16, 3000, 8, x) for x in BROKEN),
     ],
 )

@@ -142,6 +142,7 @@ def logged(icu: Card, behaviour: str, people: int, folder: Path) -> tuple[dict[s
     return seen(card), card
 
 
+@pytest.mark.slow
 def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
     f, _ = logged(icu, "uniform", 20_000, tmp_path)
     tests = f["hidden_state"]["tests"]

@@ -174,7 +174,7 @@ def test_one_file_of_numbers_takes_nobodys_booleans(tmp_path: Path) -> None:
         assert rows_by_user(write(odd), cards()["LeRobot"], log, tmp_path / "log") == alike
 
 
-@pytest.mark.parametrize("head", ["Minari in HDF5", "vectors"])
+@pytest.mark.parametrize("head", ["Minari in HDF5", pytest.param("vectors", marks=pytest.mark.slow)])
 def test_what_most_episodes_hold_casts_nobodys_numbers(head: str, tmp_path: Path) -> None:
     """Whole numbers in one more episode once made whole numbers of everybody's rewards."""
     values = cards()["Minari in HDF5"]

@@ -178,7 +178,15 @@ def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind: pl.Dat
     assert found[0] == found[1] and len(found[0]) == 3
 
 
-@pytest.mark.parametrize("kind", [pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns"), pl.Date])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pl.Datetime("ms"),
+        pytest.param(pl.Datetime("us"), marks=pytest.mark.slow),
+        pytest.param(pl.Datetime("ns"), marks=pytest.mark.slow),
+        pytest.param(pl.Date, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_moment_beyond_every_calendar_is_missing_and_the_others_stay(kind: Any, sign: int, tmp_path: Path) -> None:
     far = sign * (2**31 - 1 if kind == pl.Date else 2**63 - 1)

@@ -99,7 +99,7 @@ def plain(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", AS)
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize("form", ["parquet", pytest.param("arrow", marks=pytest.mark.slow)])
 def test_every_type_of_an_id_is_the_same_person(tmp_path, plain, kind, form):
     users = [Decimal(i) for i in ROWS["user"]] if kind == "decimals" else ROWS["user"].to_list()
     texts = [str(i) for i in ROWS["user"]] if kind in ("text", "unsigned", "categories") else users

@@ -90,6 +90,7 @@ def test_tables_hold_together(episodes: int):
     np.testing.assert_array_equal(n_sas.sum((1, 2, 3)), episodes)
 
 
+@pytest.mark.slow
 def test_at_a_million_million_moments_hold_and_nothing_impossible_happens(monkeypatch: pytest.MonkeyPatch):
     rng = np.random.default_rng(0)
     p = np.zeros((200_000, 12))
