@@ -240,6 +240,7 @@ def blind(*args):
     return replace(model, upper=model.upper - span * (1 - model.P.sum(-1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "safe"), [(practical_model, True), (blind, False)])
 def test_absorbed_mass_counted_as_reward_is_what_keeps_the_optimum(make, safe, monkeypatch):
     monkeypatch.setattr(module, "practical_model", make)

@@ -157,6 +157,7 @@ def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
     assert "draws less noise than it lists" in (tmp_path / "audits" / "tiny" / "page.md").read_text()
 
 
+@pytest.mark.slow
 def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monkeypatch):
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
     v = attack(lq_moments(even=True), FastOsNoise(), 300)
@@ -231,6 +232,7 @@ def test_a_broken_twin_is_caught(name, twin):
     assert v.violates, v
 
 
+@pytest.mark.slow
 def test_as_many_coins_are_found_as_there_are():
     """A total variation between two laws gives back the coins that have it."""
     law = Binomial(200, 0.5, 6, 1e-5)

@@ -121,7 +121,7 @@ def test_where_nothing_is_better_no_policy_is():
     ("family", "seed"),
     [
         ("open", 0),
-        ("trait_one_step", 0),
+        pytest.param("trait_one_step", 0, marks=pytest.mark.slow),
         *(pytest.param(f, 0, marks=pytest.mark.slow) for f in ("trait_habit", "entering")),
     ],
 )

@@ -704,6 +704,7 @@ def test_an_order_that_cannot_be_read_is_refused():
     refuses("'month' holds no numbers and no dates such as 2026-01-31", frame, order="month")
 
 
+@pytest.mark.slow
 def test_a_page_says_that_an_action_must_be_usual_to_be_recommended(tmp_path):
     """Twenty actions alike, of which one is far better: each is in a twentieth of the rows, and none can be advised."""
     draw, lines = random.Random(DRAW), list[str]()
@@ -742,6 +743,7 @@ def test_a_lattice_keeps_what_few_people_have(tmp_path, people, paid, reward):
     assert ("--word 1=1" not in notes) and ("every reward is 0" not in notes or "nearly every" in notes)
 
 
+@pytest.mark.slow
 def test_the_commands_that_a_page_of_real_people_names_are_not_refused(tmp_path, monkeypatch):
     draw, lines = random.Random(DRAW), list[str]()
     for i in range(7_200):

@@ -226,6 +226,7 @@ def test_a_world_named_for_real_people_is_not_opened(tmp_path, few):
 STEP = "[privacy]\nrho = 1.0\n"
 
 
+@pytest.mark.slow
 def test_the_forecast_prefers_counts_where_one_step_is_worth_nothing(tmp_path, few, rivals):
     found = foresee_job(recipe(tmp_path, "step", "dp-one-step", STEP + WORLD), home_at(tmp_path / "home"), people=2_000)
     assert found["prefers"]["agent"] == "dp-apvi" and "by dp-one-step" in found["why"]

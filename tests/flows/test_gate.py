@@ -152,7 +152,14 @@ def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, vers
     shop.run()
 
 
-@pytest.mark.parametrize(("tolerance", "kind"), [(0.4, "real"), (1, "real"), (0.4, "synthetic")])
+@pytest.mark.parametrize(
+    ("tolerance", "kind"),
+    [
+        (0.4, "real"),
+        pytest.param(1, "real", marks=pytest.mark.slow),
+        pytest.param(0.4, "synthetic", marks=pytest.mark.slow),
+    ],
+)
 def test_ingest_warns_where_the_gate_may_stop_a_run(tmp_path, tolerance, kind):
     """A share of rows that ingest accepts may be rows of nearly everybody, whom the gate counts."""
     shop = Shop(tmp_path, kind=kind, log=typo(rows()), tolerance=f"[tolerance]\nunknown_label = {tolerance}\n")
@@ -168,7 +175,7 @@ def test_plan_is_loud_where_nothing_stops_a_run(tmp_path):
     assert "break unknown_label" in said(shop, *plan).stdout
 
 
-@pytest.mark.parametrize("table", [False, True])
+@pytest.mark.parametrize("table", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_audit_attacks_the_gate(tmp_path, table):
     shop = Shop(tmp_path)
     found = audit(shop.folder / "private.toml", store=Store(shop.home.root), draws=1500, table=table)

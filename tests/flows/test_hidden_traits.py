@@ -275,6 +275,7 @@ def test_a_word_on_practice_stands_on_it_that_actions_are_recorded_as_they_were_
     assert "that each action is recorded as it was chosen" in verdict.confounding.why
 
 
+@pytest.mark.slow
 def test_a_word_on_practice_promotes_nothing_while_a_run_is_in_use(tmp_path: Path) -> None:
     """A policy that was put to use, and a bad season: by the log, what it advises fails."""
     g = np.random.default_rng(1)

@@ -110,6 +110,7 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path):
     assert not list(tmp_path.glob(".*partial"))
 
 
+@pytest.mark.slow
 def test_a_shipped_name_alone_writes_the_shipped_log_and_with_an_option_a_new_lineage(tmp_path: Path):
     home = home_at(tmp_path / "home", SHELF)
     shipped = simulate_logs("riverswim", LogOptions(to=tmp_path / "log"), home)

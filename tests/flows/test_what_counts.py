@@ -119,6 +119,7 @@ def test_ingest_warns_of_next_states_that_the_next_rows_contradict(tmp_path: Pat
         assert sum("take next_state out" in warning for warning in warnings) == found
 
 
+@pytest.mark.slow
 def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Path) -> None:
     g, who = np.random.default_rng(2), np.arange(PEOPLE)
     soon = g.random(PEOPLE) < 0.5
@@ -254,6 +255,7 @@ def test_a_last_step_that_leads_nowhere_is_not_said_to_be_people_who_leave(tmp_p
     assert all(mend in verdict.why for mend in ("domain.states.ends", "unless next_state"))
 
 
+@pytest.mark.slow
 def test_a_drug_after_which_people_leave_unseen_is_not_called_worse_than_it_is(tmp_path: Path) -> None:
     # the strong drug pays more than half as much again over eight visits, in spite of those who leave
     _, verdict = page_of(tmp_path, leavers(0.0, 0.15, 0.5), {"horizon = 3\n": "horizon = 8\n"}, "dp-apvi")

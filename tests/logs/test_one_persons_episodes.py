@@ -177,7 +177,9 @@ IN_ARROW: dict[str, Spoil] = {
 }
 
 
-@pytest.mark.parametrize("name", IN_ARROW)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(IN_ARROW)]
+)
 def test_an_odd_file_of_minari(name: str, tmp_path: Path) -> None:
     card = cards()["Minari in Arrow"]
     for folder in (tmp_path / "good", tmp_path / "odd"):

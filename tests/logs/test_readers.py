@@ -145,7 +145,9 @@ ANOTHERS: dict[str, tuple[str, list[Any], Any, str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ANOTHERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(ANOTHERS)]
+)
 def test_the_type_that_anothers_cell_gives_a_column_says_nothing_of_mine(name: str, tmp_path: Path) -> None:
     column, mine, number, text, card = ANOTHERS[name]
     cells = {"user": "u", "episode": [e for e in range(6) for _ in range(3)], "t": [0, 1, 2] * 6}

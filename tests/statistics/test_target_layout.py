@@ -81,7 +81,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("stage", ["v", "q"])
+@pytest.mark.parametrize("stage", ["v", pytest.param("q", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("case", "rows", "cap"),
     [

@@ -52,6 +52,7 @@ def fit(sampler, law: dict[bytes, float]) -> float:
     return chisquare([*seen, DRAWS - seen.sum()], [*expected, DRAWS - expected.sum()]).pvalue
 
 
+@pytest.mark.slow
 def test_the_joint_law_of_whole_tables_is_exact_and_unlinked_steps_are_caught():
     mdp, pi = pond()
     law, rng = exact_law(mdp, pi), np.random.default_rng(1)
