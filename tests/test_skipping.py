@@ -23,7 +23,7 @@ def pytest_configure(config):
     ("rule", "name", "code", "workers"),
     [
         ("none", "a", 1, []),
-        ("none", "b", 0, []),
+        pytest.param("none", "b", 0, [], marks=pytest.mark.slow),
         *(
             pytest.param(rule, "a", code, workers, marks=pytest.mark.slow)
             for rule, code, workers in (("", 0, []), ("listed", 1, []), ("listed", 1, ["-p", "xdist", "-n", "1"]))

@@ -121,6 +121,7 @@ def test_exact_sums_of_a_plant_that_swings_do_not_end_at_the_edge_of_what_is_dec
     assert said["suboptimality"] < 1e-4
 
 
+@pytest.mark.slow
 def test_the_norm_is_frobenius_and_one_that_the_plant_breaks_is_refused(simulate):
     world = {"name": "plant", "A": [[0.8, 0.0], [0.0, 0.8]], "B": [[0.1], [0.1]], "horizon": 5, "noise": 0.02}
     with pytest.raises(CardError, match=r"norm = 1 must bound the Frobenius norm .* 1\.14.* say norm = 1\.5"):

@@ -12,7 +12,14 @@ from tests.campaigns.tabular_evaluation import evaluate_once, in_a_world
 from tests.conftest import card_dict
 
 
-@pytest.mark.parametrize(("rho", "dynamics"), [(1.0, "stationary"), (0.001, "stationary"), (1.0, "per_step")])
+@pytest.mark.parametrize(
+    ("rho", "dynamics"),
+    [
+        (1.0, "stationary"),
+        pytest.param(0.001, "stationary", marks=pytest.mark.slow),
+        pytest.param(1.0, "per_step", marks=pytest.mark.slow),
+    ],
+)
 def test_an_effective_sample_size_is_a_share_of_rows(rho, dynamics):
     """An episode has H rows of practice: without them in the sum, the share of an untouched log was H."""
     states = {"column": "state", "labels": ["s0", "s1", "s2"], "ends": ["end"]}

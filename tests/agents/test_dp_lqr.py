@@ -68,7 +68,7 @@ def test_without_noise_it_is_ridge_regression_and_riccati_to_the_bit():
     [
         *(pytest.param(lq_instance(i), marks=pytest.mark.slow) for i in (1, 2, 4, 5)),
         lq_instance(3),
-        double_integrator(),
+        pytest.param(double_integrator(), marks=pytest.mark.slow),
     ],
     ids=lambda w: w.name,
 )

@@ -118,6 +118,7 @@ def test_without_noise_the_private_one_is_its_baseline_to_the_last_bit():
     assert not np.array_equal(run(RIVER, linopt_po(known(RIVER, 200, noisy), 1.05, 2.0)).regret, plain.regret)
 
 
+@pytest.mark.slow
 def test_it_learns_and_faster_with_the_tuned_step(simulate):
     slow, fast = (
         simulate("linopt-po", episodes=3000, growth=1.05, eta=eta, beside=["uniform"])["agents"] for eta in (1, 10)

@@ -135,7 +135,11 @@ def test_the_schedule_is_geometric_and_starts_with_the_first_episode():
         plan_starts(10, 0.9)
 
 
-@pytest.mark.parametrize("world", [{"name": "riverswim_homogeneous", "states": 3}, MIXTURE], ids=["one-hot", "d = 3"])
+@pytest.mark.parametrize(
+    "world",
+    [{"name": "riverswim_homogeneous", "states": 3}, pytest.param(MIXTURE, marks=pytest.mark.slow)],
+    ids=["one-hot", "d = 3"],
+)
 def test_ucrl_vtr_learns(simulate, world):
     said = simulate("ucrl-vtr", world, episodes=1500, growth=1.05, beside=["uniform"])
     assert said["facts"]["last_tenth"] < 0.1 * said["agents"]["uniform"]["suboptimality"]["mean"]

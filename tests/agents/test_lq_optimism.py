@@ -34,7 +34,15 @@ def reference_projection(among: ConfidenceSet, y: np.ndarray, start: np.ndarray)
     ).fun
 
 
-@pytest.mark.parametrize(("beta", "centre_norm"), [(1.0, 1.1), (0.3, 0.5), (5.0, 0.5), (2.0, 0.9)])
+@pytest.mark.parametrize(
+    ("beta", "centre_norm"),
+    [
+        (1.0, 1.1),
+        (0.3, 0.5),
+        pytest.param(5.0, 0.5, marks=pytest.mark.slow),
+        pytest.param(2.0, 0.9, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("size", [(2, 1), (3, 2)])
 def test_projections_are_in_both_sets_and_nearest(size, beta, centre_norm):
     among = confidence(*size, beta, centre_norm)
@@ -99,6 +107,7 @@ def test_the_search_is_no_worse_than_a_global_one():
     assert best.fun - 1e-3 < found <= best.fun + 1e-6
 
 
+@pytest.mark.slow
 def test_more_starts_add_nothing_that_counts():
     n, d, H = 3, 2, 7
     _, _, cost, start, covariance = problem(n, d, H)

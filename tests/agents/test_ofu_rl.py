@@ -149,6 +149,7 @@ def test_sets_that_do_not_meet_are_said_so_and_the_nearest_model_is_played():
     np.testing.assert_allclose(plan.theta, np.ones((3, 2)) / math.sqrt(6), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_two_starts_leave_the_saddle_at_b_zero_and_fewer_are_refused(simulate):
     """Sparse plans: without a random start every one of them stays at zero."""
     asked = {"episodes": 3000, "growth": 3.0}

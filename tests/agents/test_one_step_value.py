@@ -94,7 +94,9 @@ def test_an_action_that_nobody_tried_is_not_kept_because_others_of_its_group_are
     assert np.mean(kept) < 0.005
 
 
-@pytest.mark.parametrize("many", [0.05, 0.4, 0.8])
+@pytest.mark.parametrize(
+    "many", [0.05, pytest.param(0.4, marks=pytest.mark.slow), pytest.param(0.8, marks=pytest.mark.slow)]
+)
 def test_few_that_nobody_tried_are_among_what_is_kept_however_many_are_proposed(many):
     """Rows hardly stand out of their noise: whoever proposes by one deviation of it proposes what nobody does, too."""
     kept, wrong, done = 0, 0, 0

@@ -210,7 +210,12 @@ def test_without_noise_it_is_its_baseline_to_the_last_bit(constants):
 
 @pytest.mark.parametrize("mdp", [RANDOM, CHAIN])
 @pytest.mark.parametrize(
-    "constants", [SdpPeConstants(), SdpPeConstants(mixed=True), SdpPeConstants(pooled=False, mixed=True)]
+    "constants",
+    [
+        SdpPeConstants(),
+        pytest.param(SdpPeConstants(mixed=True), marks=pytest.mark.slow),
+        pytest.param(SdpPeConstants(pooled=False, mixed=True), marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("privatizer", [SHUFFLE, BatchPrivatizer()])
 def test_the_optimal_policy_is_kept_in_every_stage(mdp, constants, privatizer):
@@ -221,6 +226,7 @@ def test_the_optimal_policy_is_kept_in_every_stage(mdp, constants, privatizer):
         assert stages[-1].left < stages[0].left
 
 
+@pytest.mark.slow
 def test_the_optimal_policy_is_kept_by_the_paper_too():
     best = optimal_values(RANDOM)[0].argmax(-1)
     stages = played(RANDOM, 10**9, SHUFFLE, PAPER).result.stages
@@ -234,6 +240,7 @@ def blind(*args):
     return replace(model, upper=model.upper - span * (1 - model.P.sum(-1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "safe"), [(practical_model, True), (blind, False)])
 def test_absorbed_mass_counted_as_reward_is_what_keeps_the_optimum(make, safe, monkeypatch):
     monkeypatch.setattr(module, "practical_model", make)

@@ -302,6 +302,7 @@ def test_a_policy_that_only_noise_recommends_is_not_emitted():
         assert np.array_equal(supported(task, seen, known, [greedy, even]), kept)
 
 
+@pytest.mark.slow
 def test_a_local_agent_emits_what_its_release_supports_and_not_worse_than_uniform(simulate):
     # before, it emitted what lost .15 on average, and even choice loses .203
     asked = {"epsilon": 1, "episodes": 10**4, "seed": 8100, "runs": 16, "pooled": True}

@@ -130,7 +130,7 @@ def _half_gram_noise(right):
     [
         pytest.param("interactive, centred", _half_gram_noise, marks=pytest.mark.slow),
         ("lq moments", _half_gram_noise),
-        ("one-shot", _no_gram_noise),
+        pytest.param("one-shot", _no_gram_noise, marks=pytest.mark.slow),
     ],
 )
 def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
@@ -157,6 +157,7 @@ def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
     assert "draws less noise than it lists" in (tmp_path / "audits" / "tiny" / "page.md").read_text()
 
 
+@pytest.mark.slow
 def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monkeypatch):
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
     v = attack(lq_moments(even=True), FastOsNoise(), 300)
@@ -231,6 +232,7 @@ def test_a_broken_twin_is_caught(name, twin):
     assert v.violates, v
 
 
+@pytest.mark.slow
 def test_as_many_coins_are_found_as_there_are():
     """A total variation between two laws gives back the coins that have it."""
     law = Binomial(200, 0.5, 6, 1e-5)
@@ -320,7 +322,7 @@ WORLDS = [
 
 
 # of each kind of message one by default
-_USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp", "sdp-pe", "explore-then-commit")
+_USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DO_NOT_TRACK", "1")
 
 
+@pytest.mark.slow
 def test_no_damage_of_the_sample_breaks_a_promise(tmp_path: Path) -> None:
     found = []
     for i, case in enumerate(SAMPLE):
@@ -34,7 +35,9 @@ def test_no_damage_of_the_sample_breaks_a_promise(tmp_path: Path) -> None:
     assert {o.code for o in found} >= {0, 3}
 
 
-@pytest.mark.parametrize("layout", sorted(layouts()))
+@pytest.mark.parametrize(
+    "layout", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(sorted(layouts()))]
+)
 def test_an_undamaged_log_of_each_layout_is_wholly_there(layout: str, tmp_path: Path) -> None:
     DAMAGES["nothing"] = lambda path, case: frozenset()
     try:

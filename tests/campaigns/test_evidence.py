@@ -50,6 +50,7 @@ def test_the_laboratory_is_read_in_an_hour():
     assert len(words) <= 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [t for t in TABLES.values() if t.suite], ids=lambda t: t.name)
 def test_a_cheap_table_is_what_its_command_prints(table):
     [words] = table.commands

@@ -41,6 +41,7 @@ def off(world, rows, value):
     return told.sum() / max(np.sqrt((told**2).sum()), 1e-12)
 
 
+@pytest.mark.slow
 def test_logs_of_every_family_have_the_exact_value_of_practice_and_of_a_policy():
     far = []
     for family in FAMILIES:
@@ -120,7 +121,7 @@ def test_where_nothing_is_better_no_policy_is():
     ("family", "seed"),
     [
         ("open", 0),
-        ("trait_one_step", 0),
+        pytest.param("trait_one_step", 0, marks=pytest.mark.slow),
         *(pytest.param(f, 0, marks=pytest.mark.slow) for f in ("trait_habit", "entering")),
     ],
 )

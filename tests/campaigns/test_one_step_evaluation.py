@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.campaigns import one_step_evaluation as campaign
 from tests.campaigns import one_step_figures as figures
 
 
+@pytest.mark.slow
 def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(campaign, "raw", lambda: tmp_path / "rows.csv")
     short = campaign.cells(("chain1",), rhos=(1.0, 3.0), policies=("learnt", "level"))
@@ -21,6 +24,7 @@ def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path, monkeypatch)
     assert all(float(r["truth"]) <= float(r["practice"]) for r in campaign.made() if r["policy"] == "level")
 
 
+@pytest.mark.slow
 def test_figures_are_of_every_agent_and_budget(monkeypatch):
     monkeypatch.setattr(figures, "CELLS", {"lake": [(500, (1.0,))]})
     agents = ("one-step", "apvi practical", "apvi tail")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flows.jobs.studies import load_study
 from pipeline.online.cells import gathered_rows, measure
 from pipeline.online.study import bar_of, needed_table
@@ -28,6 +30,7 @@ runs = 2
 """
 
 
+@pytest.mark.slow
 def test_who_needs_how_many_is_what_the_whole_study_says(tmp_path, monkeypatch):
     monkeypatch.setattr(studies, "resumed", lambda _, keys, do: [*map(do, keys)])
     path = tmp_path / "small_trust.toml"

@@ -113,6 +113,7 @@ def test_where_a_policy_abstains_the_logging_policy_goes_on(river_card: Callable
     assert found == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_practice_goes_on_state_by_state_where_bins_hide_what_it_looks_at(icu: tuple[Card, World]):
     """A bin keeps practice as clinicians do it in each of its states, not on average over the bin."""
     t = truth(*icu, "clinician", Policy(np.zeros((20, 4, 25)), np.ones((20, 4), dtype=bool)))

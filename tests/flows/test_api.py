@@ -44,6 +44,7 @@ def told(home: Path, *command: str) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_run_on_discounted_rewards_is_worth_the_discounted_return(tmp_path):
     """Everybody buys for 2 at each of three visits, whatever is offered: 2 + 1 + .5, and 6 without a discount."""
     folder, made = lay_out(tmp_path / "shop", kind="synthetic", ledger="home"), reticent.Store(tmp_path / "home")

@@ -72,8 +72,8 @@ def record(text: str, **changes):
         other_log,
         record("", behaviour="another"),
         record("", episodes=40),
-        record("[]"),
-        lambda folder: (folder / "generated.json").unlink(),
+        pytest.param(record("[]"), marks=pytest.mark.slow),
+        pytest.param(lambda folder: (folder / "generated.json").unlink(), marks=pytest.mark.slow),
     ],
     ids=["log", "behaviour", "episodes", "no record", "none"],
 )

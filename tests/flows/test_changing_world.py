@@ -46,6 +46,7 @@ def clinic_in(folder: Path, **told) -> Clinic:
     return Clinic(folder / "clinic", lambda *words: call(folder / "home", *words), **told)
 
 
+@pytest.mark.slow
 def test_a_change_is_answered_within_two_nights_and_forgotten_after_the_window(tmp_path, alerts):
     clinic, home = clinic_in(tmp_path, window=3, changes=4), home_at(tmp_path / "home")
     before = [clinic.night(k) for k in (1, 2, 3)]
@@ -92,7 +93,12 @@ def test_without_a_window_practice_serves_until_somebody_promotes_by_name(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "dies", ["before the note", pytest.param("after the note", marks=pytest.mark.slow), "after the pointer"]
+    "dies",
+    [
+        "before the note",
+        pytest.param("after the note", marks=pytest.mark.slow),
+        pytest.param("after the pointer", marks=pytest.mark.slow),
+    ],
 )
 def test_a_night_killed_while_it_withdraws_the_run_is_done_by_the_next_attempt(tmp_path, monkeypatch, alerts, dies):
     clinic, home = clinic_in(tmp_path, window=3, changes=2), home_at(tmp_path / "home")

@@ -155,6 +155,7 @@ def test_the_table_for_people_has_every_trust_model_and_says_where_nobody_learns
     assert "simulation, not private" in done.stderr and "simulation, not private" not in done.stdout
 
 
+@pytest.mark.slow
 def test_each_way_that_an_agent_plays_needs_its_own_episodes(tmp_path):
     """Of two ways of one agent the table has both, whichever stands first; uniform choice need not stand first."""
     both = '{ name = "ucbvi", pooled = true }, { name = "dp-apvi", pooled = true }, "uniform"'
@@ -190,6 +191,7 @@ def test_so_few_episodes_are_compared_that_a_tenth_of_them_is_none(tmp_path):
     assert {r["episodes"] for r in compared(tmp_path, text)["rows"]} == {1, 9, 10}
 
 
+@pytest.mark.slow
 def test_one_bar_is_of_one_world(tmp_path):
     more = '{ name = "riverswim_homogeneous", states = 3 }, { name = "riverswim_homogeneous", states = 4 }'
     text = (RECIPE + CLAIMS).replace('{ name = "riverswim_homogeneous", states = 3 }', more)

@@ -607,7 +607,7 @@ def test_files_of_people_are_named_by_a_pattern_and_a_first_row_is_no_header(tmp
     refuses("line 1 looks like a row", tmp_path / "bare.csv")
 
 
-@pytest.mark.parametrize("dated", [True, False])
+@pytest.mark.parametrize("dated", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_outcome_in_words_in_a_file_of_its_own_and_a_copy_of_a_file(tmp_path, dated):
     files = [ward("n.csv", HEAD, range(100), tmp_path)]
     lines = [line.rpartition(",")[0] for line in files[0].read_text().splitlines()]
@@ -726,6 +726,7 @@ def test_an_order_that_cannot_be_read_is_refused():
     refuses("'month' holds no numbers and no dates such as 2026-01-31", frame, order="month")
 
 
+@pytest.mark.slow
 def test_a_page_says_that_an_action_must_be_usual_to_be_recommended(tmp_path):
     """Twenty actions alike, of which one is far better: each is in a twentieth of the rows, and none can be advised."""
     draw, lines = random.Random(DRAW), list[str]()
@@ -764,6 +765,7 @@ def test_a_lattice_keeps_what_few_people_have(tmp_path, people, paid, reward):
     assert ("--word 1=1" not in notes) and ("every reward is 0" not in notes or "nearly every" in notes)
 
 
+@pytest.mark.slow
 def test_the_commands_that_a_page_of_real_people_names_are_not_refused(tmp_path, monkeypatch):
     draw, lines = random.Random(DRAW), list[str]()
     for i in range(7_200):

@@ -228,20 +228,14 @@ def test_the_dates_of_a_calendar(release: Any, day: str, due: str, after: str) -
                 "to_come": None, "paid": 4, "last": "2026-02-02", "refused": "2026-02-09", "limit": "lifetime",
             },
         ),
-        (
-            '"nightly"',
-            {
+        pytest.param('"nightly"', {
                 "rho_life": None, "drawn": 1, "due": "2026-01-08", "stands": False, "next": "2026-01-08",
                 "to_come": None, "paid": 2, "last": "2026-01-09", "refused": "2026-01-10", "limit": "month",
-            },
-        ),
-        (
-            '["2026-01-06", "2026-03-01", "2026-04-01"]',
-            {
+            }, marks=pytest.mark.slow),
+        pytest.param('["2026-01-06", "2026-03-01", "2026-04-01"]', {
                 "rho_life": 3.0, "drawn": 1, "due": "2026-01-06", "stands": True, "next": "2026-03-01",
                 "to_come": 2, "paid": 2, "last": "2026-04-01", "refused": None, "limit": None,
-            },
-        ),
+            }, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_plan_prices_the_calendar_for_its_whole_life(tmp_path: Path, clock: Any, release: str, told: Any) -> None:

@@ -226,6 +226,7 @@ def test_a_world_named_for_real_people_is_not_opened(tmp_path, few):
 STEP = "[privacy]\nrho = 1.0\n"
 
 
+@pytest.mark.slow
 def test_the_forecast_prefers_counts_where_one_step_is_worth_nothing(tmp_path, few, rivals):
     found = foresee_job(recipe(tmp_path, "step", "dp-one-step", STEP + WORLD), home_at(tmp_path / "home"), people=2_000)
     assert found["prefers"]["agent"] == "dp-apvi" and "by dp-one-step" in found["why"]
@@ -234,6 +235,7 @@ def test_the_forecast_prefers_counts_where_one_step_is_worth_nothing(tmp_path, f
     assert agents >= {"dp-apvi", "dp-vapvi"} and not agents & {"dp-lqr", "apvi", "one-step"}
 
 
+@pytest.mark.slow
 def test_one_table_is_proposed_where_the_declared_world_has_alike_steps_and_only_there(tmp_path, few, rivals):
     told = foresee_job(recipe(tmp_path, "known", more=STEP + WORLD), home_at(tmp_path / "home"), people=2_000)
     assert told["prefers"]["agent"] == "dp-apvi" and "dp-one-step" in {r["agent"] for r in told["rivals"]}
@@ -243,6 +245,7 @@ def test_one_table_is_proposed_where_the_declared_world_has_alike_steps_and_only
     assert "proposes" not in blind and {r.get("dynamics") for r in blind["rivals"]} == {None}
 
 
+@pytest.mark.slow
 def test_no_rival_of_a_counter_but_a_counter_and_of_a_baseline_no_private_one(tmp_path, few, rivals):
     nightly = STEP + WORLD + "[nightly]\nnights = 30\nfirst = 2026-01-01\n"
     told = foresee_job(recipe(tmp_path, "nights", more=nightly), home_at(tmp_path / "home"), people=2_000)

@@ -115,7 +115,14 @@ def test_plan_lists_the_gate_and_its_share(tmp_path):
     assert again["replays"] and again["remaining_after"] == pytest.approx(spent)
 
 
-@pytest.mark.parametrize(("name", "share"), [("private", "0.1"), ("both", "0.02"), ("pure", "0.02")])
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        ("private", "0.1"),
+        pytest.param("both", "0.02", marks=pytest.mark.slow),
+        pytest.param("pure", "0.02", marks=pytest.mark.slow),
+    ],
+)
 def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
     shop = Shop(tmp_path)
     recipe = shop.folder / f"{name}.toml"
@@ -145,7 +152,14 @@ def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, vers
     shop.run()
 
 
-@pytest.mark.parametrize(("tolerance", "kind"), [(0.4, "real"), (1, "real"), (0.4, "synthetic")])
+@pytest.mark.parametrize(
+    ("tolerance", "kind"),
+    [
+        (0.4, "real"),
+        pytest.param(1, "real", marks=pytest.mark.slow),
+        pytest.param(0.4, "synthetic", marks=pytest.mark.slow),
+    ],
+)
 def test_ingest_warns_where_the_gate_may_stop_a_run(tmp_path, tolerance, kind):
     """A share of rows that ingest accepts may be rows of nearly everybody, whom the gate counts."""
     shop = Shop(tmp_path, kind=kind, log=typo(rows()), tolerance=f"[tolerance]\nunknown_label = {tolerance}\n")
@@ -161,7 +175,7 @@ def test_plan_is_loud_where_nothing_stops_a_run(tmp_path):
     assert "break unknown_label" in said(shop, *plan).stdout
 
 
-@pytest.mark.parametrize("table", [False, True])
+@pytest.mark.parametrize("table", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_audit_attacks_the_gate(tmp_path, table):
     shop = Shop(tmp_path)
     found = audit(shop.folder / "private.toml", store=Store(shop.home.root), draws=1500, table=table)

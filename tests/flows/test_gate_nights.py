@@ -22,7 +22,7 @@ from tests.jobs import plan_job, proof_of, run_job
 pytestmark = pytest.mark.usefixtures("unread")
 
 
-@pytest.mark.parametrize("nightly", [True, False])
+@pytest.mark.parametrize("nightly", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_scheduler_that_goes_on_for_ever_pays_for_one_answer(tmp_path, monkeypatch, nightly):
     shop = Nights(tmp_path, monkeypatch, nightly, log=typo(rows()))
     for night in range(1, 4):

@@ -116,7 +116,10 @@ def published(shop):
 # noise in a thin cell may look like another action: exact counts, or one action alone
 @pytest.mark.parametrize(
     ("declared", "asked"),
-    [('["none", "mail", "call"]', {"agent": "apvi", "privacy": ""}), ('["mail"]', {"agent": "dp-apvi"})],
+    [
+        ('["none", "mail", "call"]', {"agent": "apvi", "privacy": ""}),
+        pytest.param('["mail"]', {"agent": "dp-apvi"}, marks=pytest.mark.slow),
+    ],
 )
 def test_where_nothing_else_was_tried_nothing_changes_and_no_people_would_help(tmp_path, declared, asked):
     card = SHOP.replace('vetoes = [["cold", "call"]]\n', "")
@@ -222,11 +225,12 @@ def test_each_evaluation_of_the_lineage_is_a_look_of_its_own(shop, published):
     ("agent", "rho", "stages"),
     [
         ("dp-apvi", 0.5, ["release", "values of people"]),
-        ("dp-vapvi", 2.0, ["release", "counts of people", "values of people"]),
-        (
+        pytest.param("dp-vapvi", 2.0, ["release", "counts of people", "values of people"], marks=pytest.mark.slow),
+        pytest.param(
             "dp-one-step",
             5.0,
             ["value of practice", "gain of actions", "rows that follow", "moments of features", "values of people"],
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -274,6 +278,7 @@ def test_a_plan_tells_both_parts_and_what_they_cost_together(shop):
     assert 0.24 < planned["rho"] <= 0.25
 
 
+@pytest.mark.slow
 def test_the_audit_attacks_the_other_people_and_whoever_crosses(shop):
     found = call(shop, "audit", write(shop, "attacked"), "--draws", "2000")
     attacked = [a["mechanism"] for a in found["attacks"]]

@@ -94,6 +94,7 @@ def told(folder: Path, run: str, file: str = "report.json") -> dict[str, Any]:
     return json.loads((folder / "home" / "runs" / run / file).read_text())
 
 
+@pytest.mark.slow
 def test_a_gain_that_no_check_clears_is_promoted_on_the_operators_word_alone(tmp_path: Path) -> None:
     folder = lay_out(tmp_path, END)
     home = folder / "home"
@@ -192,7 +193,7 @@ def judged(folder: Path, card: str, log: pl.DataFrame) -> Verdict:
     return verdict
 
 
-@pytest.mark.parametrize("practice", ["", 'practice = "recorded"\n'])
+@pytest.mark.parametrize("practice", ["", pytest.param('practice = "recorded"\n', marks=pytest.mark.slow)])
 def test_better_stands_on_it_that_nobody_comes_again_for_what_came_of_it(tmp_path: Path, practice: str) -> None:
     g, people = np.random.default_rng(1), 20_000
     log, here = [], np.arange(people)
@@ -274,6 +275,7 @@ def test_a_word_on_practice_stands_on_it_that_actions_are_recorded_as_they_were_
     assert "that each action is recorded as it was chosen" in verdict.confounding.why
 
 
+@pytest.mark.slow
 def test_a_word_on_practice_promotes_nothing_while_a_run_is_in_use(tmp_path: Path) -> None:
     """A policy that was put to use, and a bad season: by the log, what it advises fails."""
     g = np.random.default_rng(1)

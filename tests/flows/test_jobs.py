@@ -226,6 +226,7 @@ def test_a_refused_pure_plan_says_the_epsilon_that_fits(shop, home):
     assert 0.9 < fits["epsilon"] < 1.1 and plan_job(str(shop / "fitting.toml"), home)["allowed"]
 
 
+@pytest.mark.slow
 def test_a_plan_shows_less_and_more_budget_fewer_and_more_people(shop, home):
     plan = plan_job(str(shop / "private.toml"), home)
     assert len(plan["what_if"]) == 15

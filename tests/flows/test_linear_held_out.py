@@ -111,6 +111,7 @@ def test_without_noise_the_evaluation_is_that_of_exact_sums(shop):
     assert found["evaluation"]["noise_variance"] == 0 and found["evaluation"]["improvement"]["lower"] > 0
 
 
+@pytest.mark.slow
 def test_another_policy_is_another_question_where_planning_again_is_free(shop):
     recipe = lambda text: write(shop, "asked", agent="dp-one-shot", privacy=RHO, more=text)  # noqa: E731
     other = "[linear]\nC = 0.5\n"

@@ -155,6 +155,7 @@ def test_halves_are_refused_before_anything_is_charged(pole):
         run_job(str(shop / "halves.toml"), home)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("settled")
 def test_better_rests_on_features_where_outcomes_bend_unseen(tmp_path):
     """Where nothing shows, the check speaks in three runs of a hundred: its chance is settled."""
@@ -174,7 +175,7 @@ def test_better_rests_on_features_where_outcomes_bend_unseen(tmp_path):
     assert verdict.conditions == ["the declared features describe the values"]
 
 
-@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("observed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_last_step_counts_where_steps_are_alike_and_no_column_names_the_next_state(
     tmp_path: Path, observed: bool
 ) -> None:

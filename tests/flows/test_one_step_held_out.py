@@ -220,7 +220,7 @@ def test_a_usual_option_typed_is_another_recipe_where_it_is_not_what_runs(pooled
         (13.1, "c_group", lambda x: 1 - x),
         pytest.param(13.2, "v_value", lambda x: x + 1, marks=pytest.mark.slow),
         pytest.param(13.3, "b_weights", lambda x: x // 2, marks=pytest.mark.slow),
-        (13.4, "b_values", lambda x: x + 1),
+        pytest.param(13.4, "b_values", lambda x: x + 1, marks=pytest.mark.slow),
     ],
     ids=["groups", "values", "weights", "model"],
 )

@@ -77,6 +77,7 @@ def test_what_practice_often_does_keeps_its_verdict(tmp_path: Path) -> None:
     assert verdict(tmp_path, 10, 0.1)[0] == "not_told_apart"
 
 
+@pytest.mark.slow
 def test_on_observations_rare_actions_are_not_called_measured(tmp_path: Path) -> None:
     """Of actions in 1 or 2 % of the rows, intervals missed in up to half of the runs of several steps."""
     people, rng = 30_000, np.random.default_rng(4)

@@ -221,6 +221,7 @@ def test_a_world_of_the_wrong_kind_is_refused(tmp_path):
         assert says in str(done.exception), done.exception
 
 
+@pytest.mark.slow
 def test_an_online_agent_starts_from_what_an_offline_run_released(swum, tmp_path):
     home, learnt = swum
     world, warm = 'name = "riverswim"\nhorizon = 20', f'warm_start = "run:{learnt["run"]}"'
@@ -286,6 +287,7 @@ plant = WorldFunction(build)
 """
 
 
+@pytest.mark.slow
 def test_a_plant_of_ones_own_is_a_world_for_the_agents_of_plants(tmp_path, monkeypatch):
     (tmp_path / "my_plants.py").write_text(PLANT_OF_MINE)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -39,6 +39,7 @@ def played(recipe, home):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_one_json_object_of_the_agreed_shape_and_exact_regret(recipe, tmp_path, monkeypatch):
     """As on a machine of two cores: each run in a process of its own."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})

@@ -18,6 +18,7 @@ from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 RECIPE = '[recipe]\nname = "lake"\ncard = "card.toml"\nagent = "dp-apvi"\n\n[privacy]\nrho = 0.5\n'
 
 
+@pytest.mark.slow
 def test_an_episode_that_is_the_unit_is_no_person_in_any_page(tmp_path):
     home, folder = home_at(tmp_path / "home"), tmp_path / "lake"
     write_minari_hdf5(folder, LOG * 50)

@@ -131,6 +131,7 @@ def test_as_many_partitions_as_files_may_be_open(monkeypatch: pytest.MonkeyPatch
     assert limits[-1] == (512, 512)
 
 
+@pytest.mark.slow
 def test_ingest_cuts_as_memory_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spills, "ROWS_PER_PARTITION", 50)
     shop = lay_out(tmp_path / "shop")

@@ -151,6 +151,7 @@ def ask(address, secret, body, method="POST"):
         return e.code, e.read().decode()
 
 
+@pytest.mark.slow
 def test_a_program_asks_over_http_and_nothing_of_it_is_kept(shop, runs):
     store = shop[1]
     store.promote(runs["shared"].name)

@@ -110,6 +110,7 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path):
     assert not list(tmp_path.glob(".*partial"))
 
 
+@pytest.mark.slow
 def test_a_shipped_name_alone_writes_the_shipped_log_and_with_an_option_a_new_lineage(tmp_path: Path):
     home = home_at(tmp_path / "home", SHELF)
     shipped = simulate_logs("riverswim", LogOptions(to=tmp_path / "log"), home)
@@ -154,8 +155,10 @@ def page_of_worlds() -> str:
     return (SHELF.parent / "docs" / "research.md").read_text(encoding="utf-8")
 
 
-# of the shipped file of ten million chances the bins stand for it
-@pytest.mark.parametrize("name", [pytest.param(w, marks=pytest.mark.slow if w == "icu_sepsis" else ()) for w in WORLDS])
+# the two of intensive care are planned over hundreds of states
+@pytest.mark.parametrize(
+    "name", [pytest.param(w, marks=pytest.mark.slow if w.startswith("icu_sepsis") else ()) for w in WORLDS]
+)
 def test_the_page_of_worlds_has_every_value_of_those_that_are_shipped(tmp_path: Path, name: str):
     world = load_world(name, world_folder(name, home_at(tmp_path, SHELF)))
     assert f"`{name}`" in page_of_worlds()

@@ -105,6 +105,7 @@ def test_help_loads_nothing_heavy(tmp_path):
     assert not HEAVY & loaded(tmp_path, *((verb, "--help") for verb in ("run", "plan", "audit")))
 
 
+@pytest.mark.slow
 def test_a_first_day_until_plan_loads_no_solver_no_sampler_and_no_page(first):
     assert HEAVY & first <= _PLAIN
 

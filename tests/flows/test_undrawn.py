@@ -30,6 +30,7 @@ def limited(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_whose_pictures_cannot_be_drawn_is_published_without_them_and_verified(tmp_path):
     shop = lay_out(tmp_path / "shop")
     assert reticent("ingest", shop, cwd=tmp_path).returncode == 0

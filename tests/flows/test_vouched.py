@@ -78,7 +78,7 @@ def test_a_run_that_is_replayed_is_not_published_again(office):
     assert reticent(root, "ledger", "verify", run)[0] == 0
 
 
-@pytest.mark.parametrize("kind", ["real", "synthetic"])
+@pytest.mark.parametrize("kind", ["real", pytest.param("synthetic", marks=pytest.mark.slow)])
 def test_not_even_the_first_run_of_a_ledger_passes_for_an_older_one_under_another_name(tmp_path, kind):
     ledger = "ledger.db" if kind == "real" else "home"
     shop, home = lay_out(tmp_path / "people", kind=kind, ledger=ledger, cap=10.0), home_at(tmp_path / "home")

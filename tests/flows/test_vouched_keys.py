@@ -150,7 +150,11 @@ def test_no_policy_is_shown_that_the_ledger_at_hand_never_published(office, chan
 
 @pytest.mark.parametrize(
     "put",
-    ["copy", "link with a history", *(pytest.param(p, marks=pytest.mark.slow) for p in ("link", "its name in a file"))],
+    [
+        "copy",
+        pytest.param("link with a history", marks=pytest.mark.slow),
+        *(pytest.param(p, marks=pytest.mark.slow) for p in ("link", "its name in a file")),
+    ],
 )
 def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put):
     root, run = office

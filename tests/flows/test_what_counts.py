@@ -89,7 +89,7 @@ def harmful_later() -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize("word", ["", 'practice = "recorded"\n'])
+@pytest.mark.parametrize("word", ["", pytest.param('practice = "recorded"\n', marks=pytest.mark.slow)])
 def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_says_so(tmp_path: Path, word: str) -> None:
     changes = {"horizon = 3\n": f"horizon = 1\n{word}"}
     page, verdict = page_of(tmp_path, harmful_later(), changes, "dp-one-step")
@@ -120,6 +120,7 @@ def test_ingest_warns_of_next_states_that_the_next_rows_contradict(tmp_path: Pat
         assert sum("take next_state out" in warning for warning in warnings) == found
 
 
+@pytest.mark.slow
 def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Path) -> None:
     g, who = np.random.default_rng(2), np.arange(PEOPLE)
     soon = g.random(PEOPLE) < 0.5
@@ -161,6 +162,7 @@ def stays(often: int) -> pl.DataFrame:
     return pl.concat(log)
 
 
+@pytest.mark.slow
 def test_people_with_more_episodes_than_others_are_a_reason_for_two_values_of_practice(tmp_path: Path) -> None:
     several = {"users_public = 20000\n": "users_public = 20000\nepisodes_per_user = 3\n"}
     _, verdict = page_of(tmp_path, stays(3), several, "dp-apvi")
@@ -184,6 +186,7 @@ def sites(state: bool) -> tuple[pl.DataFrame, dict[str, str]]:
     return pl.concat(log), {'"well", "ill"': four} if state else {}
 
 
+@pytest.mark.slow
 def test_sites_that_practise_unlike_and_fare_alike_are_not_called_a_cause_of_outcomes(tmp_path: Path) -> None:
     _, verdict = page_of(tmp_path, *sites(state=False), "dp-apvi")
     assert verdict.answer == "withheld" and verdict.confounding.status == "seen"
@@ -253,6 +256,7 @@ def test_a_last_step_that_leads_nowhere_is_not_said_to_be_people_who_leave(tmp_p
     assert all(mend in verdict.why for mend in ("domain.states.ends", "unless next_state"))
 
 
+@pytest.mark.slow
 def test_a_drug_after_which_people_leave_unseen_is_not_called_worse_than_it_is(tmp_path: Path) -> None:
     # the strong drug pays more than half as much again over eight visits, in spite of those who leave
     _, verdict = page_of(tmp_path, leavers(0.0, 0.15, 0.5), {"horizon = 3\n": "horizon = 8\n"}, "dp-apvi")
@@ -357,6 +361,7 @@ def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taugh
     assert verdict.answer != "better" or "if practice changed in between, or what comes of it" in page
 
 
+@pytest.mark.slow
 def test_later_judges_stand_on_it_that_the_same_came_of_practice(tmp_path: Path) -> None:
     g = np.random.default_rng(7)
 
@@ -395,7 +400,7 @@ def _seen_right_after(people: int) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-@pytest.mark.parametrize("agent", ["dp-one-step", "dp-apvi"])
+@pytest.mark.parametrize("agent", ["dp-one-step", pytest.param("dp-apvi", marks=pytest.mark.slow)])
 def test_a_state_right_after_the_choice_is_not_where_the_next_visit_finds_people(tmp_path: Path, agent: str) -> None:
     """Scores follow people's own rows: by the logged states alone the harmful action was "better"."""
     log, changes = some(_seen_right_after(8000), 8000)

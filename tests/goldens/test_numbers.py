@@ -11,7 +11,15 @@ from tests.goldens.content import differences
 from tests.goldens.places import expected
 
 # the plans of the first four are long; the others have a sister that stays
-BY_SISTERS = ("private-linopt-vi", "private-linopt-po", "ldp-ucrl-vtr", "private-ofu-rl", "dp-ucbvi-ldp", "dp-lqr")
+BY_SISTERS = (
+    "explore-then-commit",
+    "private-linopt-vi",
+    "private-linopt-po",
+    "ldp-ucrl-vtr",
+    "private-ofu-rl",
+    "dp-ucbvi-ldp",
+    "dp-lqr",
+)
 
 
 def same(name: str, key: str, found: Any) -> None:

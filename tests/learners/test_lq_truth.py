@@ -33,6 +33,7 @@ def learnt(run: LqRun, episodes: int = 2000):
     return run.learn(draw_lq(run.summed, [LqBatch(x, u, episodes)], SeededNoise(0)))
 
 
+@pytest.mark.slow
 def test_true_values_are_in_the_order_that_they_must_have():
     truth = lq_truth(run_of(), "double-integrator", "sphere", learnt(run_of()).result.gains)
     assert truth.v_star >= truth.v_policy == truth.v_policy_model > truth.v_zero > truth.v_behavior

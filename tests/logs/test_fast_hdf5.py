@@ -55,7 +55,7 @@ def hdf5_corpus(file: Any) -> Iterator[tuple[str, Any]]:
     yield "enum", file.create_dataset("enum", data=rng.integers(0, 2, N), dtype=labels)
 
 
-@pytest.mark.parametrize("version", ["earliest", "latest"])
+@pytest.mark.parametrize("version", ["earliest", pytest.param("latest", marks=pytest.mark.slow)])
 def test_whole_arrays_are_those_that_h5py_gives(version: str, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w", libver=version) as file:
         for _ in hdf5_corpus(file):

@@ -184,8 +184,8 @@ BROKEN: dict[str, Any] = {
     ("block", "piece", "shapes", "broken"),
     [
         (1 << 24, 1 << 21, 8, ""),
-        (1 << 12, 512, 2, ""),
-        (1 << 16, 3000, 1, ""),
+        pytest.param(1 << 12, 512, 2, "", marks=pytest.mark.slow),
+        pytest.param(1 << 16, 3000, 1, "", marks=pytest.mark.slow),
         *((1 << 16, 3000, 8, x) for x in BROKEN),
     ],
 )
@@ -267,7 +267,7 @@ def test_large_record_batches_come_in_slices(tmp_path: Path, monkeypatch: pytest
     assert [b.frame.columns for b in batches] == [["r", "user"]] * 3
 
 
-@pytest.mark.parametrize("small", [0, 1 << 16])
+@pytest.mark.parametrize("small", [0, pytest.param(1 << 16, marks=pytest.mark.slow)])
 def test_every_cut_of_an_arrow_file_or_stream_is_noticed(
     small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

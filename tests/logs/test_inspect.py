@@ -142,6 +142,7 @@ def logged(icu: Card, behaviour: str, people: int, folder: Path) -> tuple[dict[s
     return seen(card), card
 
 
+@pytest.mark.slow
 def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
     f, _ = logged(icu, "uniform", 20_000, tmp_path)
     tests = f["hidden_state"]["tests"]
@@ -197,7 +198,7 @@ def test_where_steps_are_said_to_be_alike_an_action_that_follows_the_step_is_see
         assert {t["state"] for t in loud} == {"x < 0", "x ≥ 0"} and {t["column"] for t in loud} == {"the step"}
 
 
-@pytest.mark.parametrize("rebound", [0.0, 0.3])
+@pytest.mark.parametrize("rebound", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("moves", ["reward", "state"])
 def test_an_effect_that_comes_a_row_later_is_seen_in_what_came_of_it(
     tmp_path: Path, monkeypatch: Any, moves: str, rebound: float

@@ -177,6 +177,7 @@ def test_a_number_is_never_given_twice(folder: Path) -> None:
     assert by_hand(card, folder).number == 1
 
 
+@pytest.mark.slow
 def test_a_second_ingest_waits_for_the_first_and_shares_its_bytes(folder: Path) -> None:
     store, card = folder / "store", make_card(folder, ["*.csv"])
     first = ingest(card, store)

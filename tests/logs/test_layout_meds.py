@@ -96,7 +96,15 @@ def test_a_reading_that_means_nothing_is_a_wrong_card(tmp_path: Path) -> None:
             card_of(changed("MEDS", source={"meds": declared}), tmp_path)
 
 
-@pytest.mark.parametrize(("unit", "zone"), [("us", None), ("us", "UTC"), ("ms", "Europe/Berlin"), ("ns", None)])
+@pytest.mark.parametrize(
+    ("unit", "zone"),
+    [
+        ("us", None),
+        ("us", "UTC"),
+        pytest.param("ms", "Europe/Berlin", marks=pytest.mark.slow),
+        pytest.param("ns", None, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("odd", [2**63 - 1, -(2**63)])
 def test_a_time_that_no_calendar_holds_moves_nobody_elses_windows(
     tmp_path: Path, unit: Any, zone: str | None, odd: int

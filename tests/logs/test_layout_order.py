@@ -124,6 +124,7 @@ def test_a_table_that_has_episodes_itself_is_no_flat_one(tmp_path: Path) -> None
         taken("Flat transitions", tmp_path)
 
 
+@pytest.mark.slow
 def test_rlds_of_a_row_a_step_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_rlds(tmp_path, nested=False)
     assert transitions(taken("RLDS", tmp_path)) == expected()

@@ -74,7 +74,9 @@ def rows_by_user(write: Write, card: dict[str, Any], log: list[Told], folder: Pa
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(CASES)]
+)
 def test_a_replaced_unit_moves_nobody_elses_rows(name: str, seed: int, tmp_path: Path) -> None:
     write, card = CASES[name]
     rng = np.random.default_rng(seed)
@@ -131,7 +133,7 @@ def test_a_persons_last_step_leads_to_nobody_elses_first(tmp_path: Path) -> None
     assert len(right["B"]) == 2 and {who for who in right if right[who] != longer[who]} == {"A"}
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_steps_of_people_join_over_batches(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = people_in_rlds(True, tmp_path / "log")
     monkeypatch.setattr(framing, "BATCH_ROWS", batch)
@@ -174,7 +176,7 @@ def test_one_file_of_numbers_takes_nobodys_booleans(tmp_path: Path) -> None:
         assert rows_by_user(write(odd), cards()["LeRobot"], log, tmp_path / "log") == alike
 
 
-@pytest.mark.parametrize("head", ["Minari in HDF5", "vectors"])
+@pytest.mark.parametrize("head", ["Minari in HDF5", pytest.param("vectors", marks=pytest.mark.slow)])
 def test_what_most_episodes_hold_casts_nobodys_numbers(head: str, tmp_path: Path) -> None:
     """Whole numbers in one more episode once made whole numbers of everybody's rewards."""
     values = cards()["Minari in HDF5"]

@@ -152,7 +152,11 @@ def odd_ones(most: int = 10) -> st.SearchStrategy[list[Row]]:
 REST = taken(FORMATS[0], [])
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param(f, marks=() if f in (FORMATS[0], FORMATS[2]) else pytest.mark.slow) for f in FORMATS],
+    ids=lambda form: form.name,
+)
 @settings(max_examples=3, deadline=None)
 @example(
     odd=[
@@ -276,7 +280,9 @@ def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str)
 
 
 @pytest.mark.parametrize("form", FORMATS[:2], ids=lambda form: form.name)
-@pytest.mark.parametrize("most", [32, pytest.param(60, marks=pytest.mark.slow), 1 << 24])
+@pytest.mark.parametrize(
+    "most", [32, pytest.param(60, marks=pytest.mark.slow), pytest.param(1 << 24, marks=pytest.mark.slow)]
+)
 def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(
     form: Format, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,9 +370,9 @@ def _held(kind: Any, cells: list[int]) -> Any:
     [
         (pa.time32("s"), 2**31 - 1),
         (pa.time64("us"), -1),
-        (pa.date64(), 2**63 - 1),
-        (pa.decimal128(5, 2), 8 * 10**6),
-        (pa.timestamp("us", "Europe/Berlin"), 2**63 - 1),
+        pytest.param(pa.date64(), 2**63 - 1, marks=pytest.mark.slow),
+        pytest.param(pa.decimal128(5, 2), 8 * 10**6, marks=pytest.mark.slow),
+        pytest.param(pa.timestamp("us", "Europe/Berlin"), 2**63 - 1, marks=pytest.mark.slow),
     ],
     ids=str,
 )

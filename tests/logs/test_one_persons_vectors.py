@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ NUMBER = st.one_of(st.floats(width=32), st.none(), st.just(1e300), st.just(-0.0)
 VECTOR = st.one_of(st.none(), st.lists(NUMBER, max_size=4), st.just([0.5] * (RECORD_BYTES // 8 + 1)))
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None)
 @given(st.lists(st.tuples(VECTOR, VECTOR, st.integers(-(2**63), 2**63 - 1)), max_size=5))
 def test_of_vectors_too(odd: list[tuple[Any, Any, int]]) -> None:

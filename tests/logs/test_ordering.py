@@ -148,7 +148,7 @@ persons = st.lists(
 )
 
 
-@pytest.mark.parametrize("gap", ["drop", "cut"])
+@pytest.mark.parametrize("gap", ["drop", pytest.param("cut", marks=pytest.mark.slow)])
 @given(one=persons, other=persons, seed=st.integers(0, 99))
 @settings(max_examples=4, deadline=None)
 def test_one_persons_bytes_decide_only_this_persons_rows(tmp_path_factory, gap, one, other, seed):
@@ -204,7 +204,10 @@ def test_what_is_left_at_its_default_leaves_the_cards_digest(tmp_path):
 
 @pytest.mark.parametrize("files", [["a.parquet", "b.parquet"], ["b.parquet"]])
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-@pytest.mark.parametrize("other", [[1, 2], [1.0, None], [True, False]])
+@pytest.mark.parametrize(
+    "other",
+    [[1, 2], pytest.param([1.0, None], marks=pytest.mark.slow), pytest.param([True, False], marks=pytest.mark.slow)],
+)
 def test_the_types_that_anothers_cells_give_a_column_decide_no_ones_steps(tmp_path, files, suffix, other):
     def steps(folder: Path, rewards: list) -> list[tuple]:
         # u stands in both files, and once with another reward; w's cells decide what type the second file's column has

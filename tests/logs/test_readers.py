@@ -145,7 +145,9 @@ ANOTHERS: dict[str, tuple[str, list[Any], Any, str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", ANOTHERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(ANOTHERS)]
+)
 def test_the_type_that_anothers_cell_gives_a_column_says_nothing_of_mine(name: str, tmp_path: Path) -> None:
     column, mine, number, text, card = ANOTHERS[name]
     cells = {"user": "u", "episode": [e for e in range(6) for _ in range(3)], "t": [0, 1, 2] * 6}
@@ -178,7 +180,15 @@ def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind: pl.Dat
     assert found[0] == found[1] and len(found[0]) == 3
 
 
-@pytest.mark.parametrize("kind", [pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns"), pl.Date])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pl.Datetime("ms"),
+        pytest.param(pl.Datetime("us"), marks=pytest.mark.slow),
+        pytest.param(pl.Datetime("ns"), marks=pytest.mark.slow),
+        pytest.param(pl.Date, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_moment_beyond_every_calendar_is_missing_and_the_others_stay(kind: Any, sign: int, tmp_path: Path) -> None:
     far = sign * (2**31 - 1 if kind == pl.Date else 2**63 - 1)

@@ -110,7 +110,7 @@ def told(people, rng=None):
     )
 
 
-@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize("logged", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_scores_are_those_of_a_loop(made, logged):
     card, people, (q, aimed) = made
     # some successors are unknown, some people have a second episode

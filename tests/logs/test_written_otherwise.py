@@ -73,7 +73,7 @@ def test_one_of_several_rows_at_a_place_counts_wherever_it_stands(tmp_path, keep
         assert made.quarantined == {"superseded": 1} and set(quarantine(made.folder)["effect"]) == {"drop_step"}
 
 
-@pytest.mark.parametrize("keep", ["first", "last"])
+@pytest.mark.parametrize("keep", ["first", pytest.param("last", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("beside", ["9:00 AM", "2026-01-02 09:00"])
 def test_a_time_that_cannot_be_read_does_not_tell_which_of_several_rows_counts(tmp_path, keep, beside):
     """Neither of another such time, nor of one that can be read."""

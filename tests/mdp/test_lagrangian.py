@@ -20,7 +20,16 @@ def problem(seed, shape, tightness):
     return P, start, bonus, tightness * float(start @ value)
 
 
-@pytest.mark.parametrize("tightness", [0.0, 0.7, 0.95, 0.999, 1.0])
+@pytest.mark.parametrize(
+    "tightness",
+    [
+        0.0,
+        pytest.param(0.7, marks=pytest.mark.slow),
+        pytest.param(0.95, marks=pytest.mark.slow),
+        pytest.param(0.999, marks=pytest.mark.slow),
+        pytest.param(1.0, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_visits_are_the_optimum_of_the_linear_programme(seed, tightness):
     P, start, bonus, floor = problem(seed, (3, 3, 2), tightness)

@@ -186,7 +186,7 @@ def widest(trial: Trial, episodes: int) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("unit", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("agent", ["linopt-po", "private-linopt-vi"])
 def test_the_lemma_covers_on_rows_as_printed_and_on_unit_rows(agent, unit):
     plain, found = agent == "linopt-po", np.zeros(H - 1)

@@ -33,6 +33,7 @@ def test_controls_lose_what_their_gains_cost(simulate):
     assert wrong["std"] > 0 and 0 < wrong["median"] < lost(said, "zero")
 
 
+@pytest.mark.slow
 def test_private_ofu_rl_says_whether_it_left_zero(simulate):
     for calibration in ("paper", "tight"):
         said = simulate("private-ofu-rl", PLANT, epsilon=1, calibration=calibration, episodes=20, beside=["zero"])

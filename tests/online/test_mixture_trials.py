@@ -48,7 +48,14 @@ def test_no_data_is_the_agent_without_its_statistics(simulate):
     assert found["no-data"]["regret"]["mean"] > 10 * found["ucrl-vtr"]["regret"]["mean"]
 
 
-@pytest.mark.parametrize("knob", [{"constants": "paper"}, {"shift": "paper"}, {"eta": 3.0}])
+@pytest.mark.parametrize(
+    "knob",
+    [
+        {"constants": "paper"},
+        pytest.param({"shift": "paper"}, marks=pytest.mark.slow),
+        pytest.param({"eta": 3.0}, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(("agent", "epsilon"), [("private-linopt-vi", 10), ("ldp-ucrl-vtr", 10), ("ucrl-vtr", None)])
 def test_presets_play(simulate, agent, epsilon, knob):
     told = simulate(agent, epsilon=epsilon, episodes=30, **knob)["agents"][agent]

@@ -19,7 +19,12 @@ def rollouts(world):
 
 @pytest.mark.parametrize(
     ("number", "which"),
-    [(1, 0), (1, 1), (4, 0), *(pytest.param(*m, marks=pytest.mark.slow) for m in ((4, 1), (4, 2), (3, 2)))],
+    [
+        (1, 0),
+        pytest.param(1, 1, marks=pytest.mark.slow),
+        pytest.param(4, 0, marks=pytest.mark.slow),
+        *(pytest.param(*m, marks=pytest.mark.slow) for m in ((4, 1), (4, 2), (3, 2))),
+    ],
 )
 def test_means_and_costs_are_those_of_simulated_episodes(number, which):
     world = lq_instance(number)

@@ -34,9 +34,11 @@ def test_it_says_what_elimination_did_and_what_was_delivered(simulate):
     [
         ({"trust": "joint"}, {"trust": "joint"}),
         ({"trust": "local"}, {"trust": "local"}),
-        ({"pooled": False}, {"variant": "practical, lean, forget, mixtures, exact bits"}),
+        pytest.param(
+            {"pooled": False}, {"variant": "practical, lean, forget, mixtures, exact bits"}, marks=pytest.mark.slow
+        ),
         # a sample of targets is certified by the linear programme
-        ({"certify": 3}, {"certified": 3}),
+        pytest.param({"certify": 3}, {"certified": 3}, marks=pytest.mark.slow),
     ],
 )
 def test_a_variant_says_what_it_is(simulate, options, says):

@@ -20,6 +20,7 @@ from tests.online.simulated import RIVER
 ASKED = {"epsilon": 10, "episodes": 60}
 
 
+@pytest.mark.slow
 def test_mechanisms_can_be_chosen_and_are_named_and_the_square_root_is_the_usual_one(simulate):
     spread = {}
     for mechanism in ("plain", "square-root", "fresh", "bottom-up"):

@@ -62,7 +62,9 @@ def test_the_official_conversion_is_opendps(variance, delta):
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("variance", [1, 30, 2500])
+@pytest.mark.parametrize(
+    "variance", [1, pytest.param(30, marks=pytest.mark.slow), pytest.param(2500, marks=pytest.mark.slow)]
+)
 def test_our_gaussian_draws_are_told_from_opendps_by_chance_alone(name, variance):
     m = dp.m.make_gaussian(*vectors(dp.l2_distance(T="f64")), scale=gaussian_scale(variance))
     ours = SOURCES[name]().gaussian(DRAWS, variance, WORLD)
@@ -70,7 +72,14 @@ def test_our_gaussian_draws_are_told_from_opendps_by_chance_alone(name, variance
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(7), Fraction(400, 3)])
+@pytest.mark.parametrize(
+    "scale",
+    [
+        Fraction(1, 2),
+        pytest.param(Fraction(7), marks=pytest.mark.slow),
+        pytest.param(Fraction(400, 3), marks=pytest.mark.slow),
+    ],
+)
 def test_our_laplace_draws_are_told_from_opendps_by_chance_alone(name, scale):
     m = dp.m.make_laplace(*vectors(dp.l1_distance(T="i64")), scale=float(scale))
     ours = SOURCES[name]().laplace(DRAWS, scale, WORLD)

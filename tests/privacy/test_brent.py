@@ -25,7 +25,7 @@ def test_root_is_scipys_to_the_bit(name, tolerance):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("tolerance", [1e-10, 1e-5])
+@pytest.mark.parametrize("tolerance", [1e-10, pytest.param(1e-5, marks=pytest.mark.slow)])
 def test_least_is_scipys_to_the_bit(name, tolerance):
     for c in np.random.default_rng(1).uniform(0.01, 2.0, 200):
         f = CASES[name](float(c))

@@ -64,6 +64,7 @@ def test_a_large_policy_shows_the_most_evidenced_states_and_says_so() -> None:
     assert "24 states" in note and "of 45" in note and "first 50 steps" in note
 
 
+@pytest.mark.slow
 def test_the_largest_drawn_policy_is_a_small_file() -> None:
     view = sample_view(50, [f"a long name of state {i}" for i in range(40)], scattered=True)
     assert len(policy_picture(view).encode()) < 180_000

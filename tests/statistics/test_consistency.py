@@ -36,6 +36,7 @@ cell = st.integers(1, 7).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(cell)
 @settings(max_examples=100, deadline=None)
 def test_closed_form_is_the_bisection_minimiser(drawn):
@@ -52,7 +53,15 @@ def cells(n, size, seed):
     return np.maximum(parts.sum(-1) + rng.normal(0, 12, n).round(), 0), parts
 
 
-@pytest.mark.parametrize(("slack", "size"), [(0.0, 1), (5.0, 2), (0.0, 5), (5.0, 11)])
+@pytest.mark.parametrize(
+    ("slack", "size"),
+    [
+        (0.0, 1),
+        pytest.param(5.0, 2, marks=pytest.mark.slow),
+        pytest.param(0.0, 5, marks=pytest.mark.slow),
+        pytest.param(5.0, 11, marks=pytest.mark.slow),
+    ],
+)
 def test_closed_form_equals_cvxpy_in_every_case(slack, size):
     total, parts = cells(60, size, size)
     x = consistent_counts(total, parts, slack)

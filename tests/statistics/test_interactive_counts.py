@@ -89,6 +89,7 @@ def test_a_user_of_two_episodes_moves_as_declared_where_they_meet_and_where_they
     assert ((one - other).reshape(-1, A, S)[:, 0] ** 2).sum() * (2 if apart else 1) == largest or pooled
 
 
+@pytest.mark.slow
 def test_bits_of_the_shuffle_model_move_by_one_and_as_many_as_declared():
     layout = OnlineLayout(H, S, A, rewards=True)
     found = 0

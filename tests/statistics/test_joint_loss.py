@@ -54,7 +54,7 @@ def released(name: str, episodes: int = 1):
 
 
 @pytest.mark.parametrize("name", ASKS)
-@pytest.mark.parametrize("episodes", [1, 3])
+@pytest.mark.parametrize("episodes", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_recomputed_loss_is_the_charge_up_to_the_rounding_of_scales(name, episodes):
     plan, release = released(name, episodes)
     found = joint_loss(release.mechanisms, release.joint, plan.features)

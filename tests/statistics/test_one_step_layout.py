@@ -106,6 +106,7 @@ def test_moments_move_as_little_as_is_charged_and_each_bound_is_attained(most, s
     assert found == {name: t.replace.l2_squared for name, t in tables.items()}
 
 
+@pytest.mark.slow
 def test_a_random_question_stays_within_the_joint_bound(short):
     card, rng = tiny("stationary", horizon=2, labels=("x", "y", "z")), np.random.default_rng(1)
     layout = FeatureLayout(card, 2)

@@ -240,7 +240,15 @@ def test_ridge_is_positive_definite_and_the_paper_shift_keeps_its_bounds(make, s
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("mechanism", ["plain", "bottom-up", "square-root", "local"])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        "plain",
+        pytest.param("bottom-up", marks=pytest.mark.slow),
+        pytest.param("square-root", marks=pytest.mark.slow),
+        pytest.param("local", marks=pytest.mark.slow),
+    ],
+)
 def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechanism, batch):
     m, n = message(unit=True), 12
     draws, make = [], local if mechanism == "local" else partial(tree, mechanism=mechanism)

@@ -81,7 +81,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("stage", ["v", "q"])
+@pytest.mark.parametrize("stage", ["v", pytest.param("q", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("case", "rows", "cap"),
     [
@@ -137,7 +137,7 @@ def test_both_stages_cost_what_was_asked_and_the_verifier_finds_the_same():
     ("case", "cap", "group"),
     [
         ("stationary", 1, [0, 0]),
-        ("two episodes", 1, [1, 0]),
+        pytest.param("two episodes", 1, [1, 0], marks=pytest.mark.slow),
         *(pytest.param(*m, marks=pytest.mark.slow) for m in (("stationary", 2, [1, 0]), ("two episodes", 2, [0, 0]))),
     ],
 )

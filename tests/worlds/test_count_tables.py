@@ -52,6 +52,7 @@ def fit(sampler, law: dict[bytes, float]) -> float:
     return chisquare([*seen, DRAWS - seen.sum()], [*expected, DRAWS - expected.sum()]).pvalue
 
 
+@pytest.mark.slow
 def test_the_joint_law_of_whole_tables_is_exact_and_unlinked_steps_are_caught():
     mdp, pi = pond()
     law, rng = exact_law(mdp, pi), np.random.default_rng(1)
@@ -90,6 +91,7 @@ def test_tables_hold_together(episodes: int):
     np.testing.assert_array_equal(n_sas.sum((1, 2, 3)), episodes)
 
 
+@pytest.mark.slow
 def test_at_a_million_million_moments_hold_and_nothing_impossible_happens(monkeypatch: pytest.MonkeyPatch):
     rng = np.random.default_rng(0)
     p = np.zeros((200_000, 12))

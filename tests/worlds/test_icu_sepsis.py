@@ -40,6 +40,7 @@ def test_values_are_the_reference_values(
     assert found == pytest.approx({"optimal": optimal, "clinician": clinician, "uniform": uniform}, abs=5e-5)
 
 
+@pytest.mark.slow
 def test_expected_reward_is_that_of_the_files_own_reward_array(icu: World):
     with np.load(FILE) as z:
         expected = (z["tx_mat"] * z["r_mat"]).sum(-1)

@@ -17,6 +17,7 @@ SHELF = Path(__file__).resolve().parents[2] / "datasets"
 FILE = SHELF / "icu_sepsis" / "world.npz"
 
 
+@pytest.mark.slow
 def test_it_is_the_process_that_the_shelf_cards_tables_estimate():
     card = load_card(SHELF / "icu_sepsis_uniform" / "card.toml")
     other = binned_process(card, load_icu_sepsis(FILE), "uniform")
