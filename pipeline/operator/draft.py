@@ -14,7 +14,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -128,6 +128,10 @@ def _common_range(rewards: pl.DataFrame) -> tuple[float, float]:
     if low > float(ranges["low"].min() or 0.0):  # pyright: ignore[reportArgumentType]
         low = 0.0 if 0 < low <= high / 2 else -_outward(-low)
     return low, _outward(high) if high < float(ranges["high"].max() or 0.0) else high  # pyright: ignore[reportArgumentType]
+
+
+def _as_options(worths: Iterable[tuple[str, float]]) -> str:
+    return " ".join(f"--word {shlex.quote(f'{text}={worth:g}')}" for text, worth in worths)
 
 
 def _answered_range(text: str) -> tuple[float, float]:
@@ -440,14 +444,12 @@ class _Log:
             pl.DataFrame([column.cells.alias("text"), column.values.alias("worth")]).drop_nulls().unique().sort("worth")
         )
         few = len(worth) <= _FEW_WORTHS and set(worth["text"]) <= set(shared)
-        turned, kept = (
-            " ".join(f"--word {shlex.quote(f'{text.strip()}={of(paid):g}')}" for text, paid in worth.rows())
-            for of in (lambda paid: ends - paid, lambda paid: paid)
-        )
+        worths = [(str(text).strip(), float(paid)) for text, paid in worth.rows()]
+        turned = _as_options((text, ends - paid) for text, paid in worths)
         if few and _WORSE & {*re.split("[^a-z]+", plain_name(column.name))}:
             raise QuestionError(
                 f"a policy seeks more of the score, and by its name more of {column.name!r} is worse: is it?",
-                [turned, kept],
+                [turned, _as_options(worths)],
             )
         how = turned if few else "turn its sign in the log"
         self.notes.append(f"a policy seeks more of {column.name!r}; if less of it is better: {how}")
