@@ -367,7 +367,8 @@ class _Log:
         declared = None if self.answers.rewards is None else _answered_range(self.answers.rewards)
         low, high = declared or (end + 0.0 for end in _common_range(user_rewards))
         if column.missing and ends.late:
-            # an empty cell pays 0, whatever the others do
+            if declared is not None and not low <= 0 <= high:
+                notes.append(f"an empty cell pays 0, so that the range is not {low:g} to {high:g}: it reaches to 0")
             low, high = min(low, 0.0), max(high, 0.0)
         if declared is None and (high < quantile(values, 1) or low > quantile(values, 0)):
             notes.append(f"rewards outside {low:g} to {high:g}, which fewer than {FEWEST} people have, are clipped")

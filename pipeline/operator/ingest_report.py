@@ -47,14 +47,13 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> Dump:
     that the gate accepts, None where it does not ask.  A ``label`` is None for an empty cell.  ``over_total`` is the
     number of people whose rewards sum up to more than ``reward.total``.
     """
-    over = _over_total(snapshot, card)
-    if not snapshot.quarantined:
+    if not snapshot.quarantined and (not isinstance(card, Card) or total_steps(card) is None):
         # empty files cost as much to read as others, and queries of no rows a twentieth of a small ingest
         nothing: dict[str, list[Dump]] = {name: [] for name in ("rules", "labels", "steps", "differences")}
         lost: Dump = {"people_kept": snapshot.users, "people_lost": 0, "share_lost": 0.0}
-        return lost | nothing | {"rewards": None, "over_total": over, "purged": False}
+        return lost | nothing | {"rewards": None, "over_total": 0, "purged": False}
     with set_aside(snapshot) as files:
-        return _report(snapshot, card, files) | {"over_total": over}
+        return _report(snapshot, card, files)
 
 
 def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
@@ -74,6 +73,7 @@ def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
         "steps": _steps(wrong),
         "differences": [] if tables is None or not files else _differences(gone, snapshot, tables),
         "rewards": None if tables is None else _rewards(wrong, snapshot, tables),
+        "over_total": 0 if tables is None else _over_total(snapshot, tables),
         "purged": not files,
     }
 
@@ -219,10 +219,14 @@ def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> Dump | None
     }
 
 
-def _over_total(snapshot: Snapshot, card: AnyCard) -> int:
-    if not isinstance(card, Card) or not snapshot.rows or (total := total_steps(card)) is None:
+def _over_total(snapshot: Snapshot, card: Card) -> int:
+    from pipeline.logs.aggregate import successor
+
+    if not snapshot.rows or (total := total_steps(card)) is None:
         return 0
-    paid = pl.scan_parquet(snapshot.part_files).group_by("user_id").agg(pl.col("reward").sum())
+    # a row that leads nowhere enters no table, and pays nothing there
+    counted = pl.scan_parquet(snapshot.part_files).filter(successor(card).is_not_null())
+    paid = counted.group_by("user_id").agg(pl.col("reward").sum())
     over = paid.filter(pl.col("reward") > (total + 0.5) * card.reward.unit).select(pl.len())
     return int(_collect(over).item())
 

@@ -505,6 +505,7 @@ def test_a_score_that_comes_at_the_end_and_is_never_near_0_makes_a_good_card(tmp
     assert any(
         "30.0% of the episodes hold no 'score' at all, and elsewhere it is 50 at least" in n for n in draft.notes
     )
+    assert any("the range is not 50 to 60" in note for note in draft.notes) == bool(answers)
     assert "reward_range" not in ingested(tmp_path, draft, frame)["quarantined"]
 
 

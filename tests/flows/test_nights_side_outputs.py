@@ -119,7 +119,7 @@ def two_nights(root, monkeypatch, delivered, wanted=()):
 
 
 # the others are the same code on other bytes
-FAST = ("a cumulative log",)
+FAST = ("a cumulative log", "a log beyond its card's tolerance")
 
 
 @pytest.mark.parametrize("news", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NEWS])

@@ -66,7 +66,7 @@ def clinic(ran, tmp_path) -> Clinic:
     return Clinic(shutil.copytree(ran, tmp_path, dirs_exist_ok=True, symlinks=True))
 
 
-@pytest.mark.parametrize("what", ["lost", pytest.param("another", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("what", ["lost", "another"])
 def test_a_key_that_is_not_the_ledgers_is_refused_before_anything_is_charged(clinic, what):
     there = clinic.key.read_bytes()
     if clinic.folder.joinpath("ledger.db").exists():

@@ -149,7 +149,7 @@ ALONE = {}
 
 
 # the others are the same code on other rows
-FAST = ("labels outside the domain", "a dropped episode", "many episodes", "a line that is no row")
+FAST = ("one step", "labels outside the domain", "a dropped episode", "many episodes", "a line that is no row")
 
 
 @pytest.mark.parametrize(
