@@ -697,6 +697,9 @@ _BENT = (
     "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
     "features, or bins of the numbers as states, would show that."
 )
+_WHERE_TO = (
+    "Does what is done decide in which state people come to a later step? Then dp-apvi should learn, not dp-one-step."
+)
 # questions to those who know practice, by the verdict's condition
 _ASK = {
     "choices": "Ask those who decide today: does anything that the recorded state lacks drive their choices?",
@@ -712,7 +715,7 @@ def _asked(verdict: Verdict) -> list[str]:
     asked = [] if traits is None else [_ASK[traits]]
     asked += [_BENT] if verdict.features else []
     asked += ["Does it lead to states in which people seldom are?"] if verdict.unweighted else []
-    asked += ["Does what is done decide in which state people come to a later step?"] if verdict.led else []
+    asked += [_WHERE_TO] if verdict.led else []
     asked += ["Did practice, or what comes of it, change before those who judge came?"] if verdict.later else []
     asked += ["Was each logged chance written down with the choice, not worked out later?"] if verdict.logged else []
     asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
