@@ -144,6 +144,8 @@ class Verdict(Part):
         leave out look in few directions.
     unweighted
         Whether states weigh as in practice, so that nothing corrects the model where practice seldom comes.
+    led
+        Whether features alike at all steps must say where the policy leads, over steps that are apart.
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     logged
@@ -164,6 +166,7 @@ class Verdict(Part):
     returning: bool = False
     features: bool = False
     unweighted: bool = False
+    led: bool = False
     later: bool = False
     logged: bool = False
     unsaid: bool = False
@@ -189,6 +192,7 @@ class Verdict(Part):
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
         found += ["practice often comes where the policy leads"] if self.unweighted else []
+        found += ["what the policy does changes little of who comes to which state"] if self.led else []
         found += ["practice and what comes of it were the same among those who taught"] if self.later else []
         found += ["each logged chance is the one by which its action was chosen"] if self.logged else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []
@@ -377,6 +381,7 @@ def decide(
         "returning": returning,
         "features": evaluated.misfit is not None,
         "unweighted": evaluated.unweighted is True,
+        "led": evaluated.led is True,
         "later": later and unsaid,
         "logged": data.kind == "real" and evaluated.ratios is not None,
         "unsaid": data.kind == "real" and unsaid,

@@ -321,9 +321,10 @@ class HeldOutRun:
         diagnostics = (*evaluated.diagnostics, *clip_diagnostics(evaluated, answers), *region)
         evaluated = replace(evaluated, diagnostics=diagnostics, outside=self.outside)
         if evaluated.changes:
-            from pipeline.learners.overlap import beyond, is_unweighted
+            from pipeline.learners.overlap import beyond, is_led, is_unweighted
 
             evaluated = replace(evaluated, unweighted=is_unweighted(self.evaluation) or None)
+            evaluated = replace(evaluated, led=is_led(self.evaluation) or None)
             if (few := self._too_few(evaluated, came)) is not None:
                 evaluated = replace(evaluated, calibrated=False, outside=few)
             if (far := beyond(self.evaluation, learnt, answers)) is not None:

@@ -77,6 +77,17 @@ def is_unweighted(evaluation: object, came: float = 1.0) -> bool:
     return not replace(evaluation, share=evaluation.share * Fraction(came)).features.practice
 
 
+def is_led(evaluation: object) -> bool:
+    """Whether five features of a state, the same at all steps, say where a policy leads over steps that are apart.
+
+    Where nobody teaches, at the last steps, they tell no state from another: nothing of what a policy leads to is seen.
+    """
+    if not isinstance(evaluation, OneStepEvaluation):
+        return False
+    d = evaluation.plan.card.domain
+    return d.dynamics == "per_step" and d.horizon > 1
+
+
 def _cut(evaluation: TabularEvaluation, found: LearntCounts) -> float:
     """Share of the policy's steps, in the released model, that the cut takes from the weights."""
     made, planner, policy = found.learnt, evaluation.terms.planner, found.learnt.plan.policy

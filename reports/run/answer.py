@@ -590,6 +590,11 @@ _UNWEIGHTED = (
     "People are too few to tell how often the policy comes to a state: where practice seldom comes, an error of the "
     "model stands."
 )
+_LED = (
+    "A few features of a state, the same at all steps, say where the policy leads and what that is worth: if what is "
+    "done decides who comes to which state, the difference can be off, on either side. dp-apvi does not rest on "
+    "them: it follows states one by one."
+)
 _LATER = (
     "Those who judge came after those who taught: if practice changed in between, or what comes of it, their scores "
     "can mislead."
@@ -621,6 +626,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
         words += [_COURSE] if verdict.confounding.course else []
     words += [_FEATURES] if verdict.features and decided else []
     words += [_UNWEIGHTED] if verdict.unweighted and decided else []
+    words += [_LED] if verdict.led and decided else []
     words += [_LATER] if verdict.later and decided else []
     words += [_LOGGED] if verdict.logged and decided else []
     several = report.dataset.episodes_per_user > 1
@@ -691,6 +697,9 @@ _BENT = (
     "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
     "features, or bins of the numbers as states, would show that."
 )
+_WHERE_TO = (
+    "Does what is done decide in which state people come to a later step? Then dp-apvi should learn, not dp-one-step."
+)
 # questions to those who know practice, by the verdict's condition
 _ASK = {
     "choices": "Ask those who decide today: does anything that the recorded state lacks drive their choices?",
@@ -706,6 +715,7 @@ def _asked(verdict: Verdict) -> list[str]:
     asked = [] if traits is None else [_ASK[traits]]
     asked += [_BENT] if verdict.features else []
     asked += ["Does it lead to states in which people seldom are?"] if verdict.unweighted else []
+    asked += [_WHERE_TO] if verdict.led else []
     asked += ["Did practice, or what comes of it, change before those who judge came?"] if verdict.later else []
     asked += ["Was each logged chance written down with the choice, not worked out later?"] if verdict.logged else []
     asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []

@@ -411,3 +411,38 @@ def test_a_state_right_after_the_choice_is_not_where_the_next_visit_finds_people
     assert "→ strong" not in page and "strong · " not in page
     # the last step is in no released table, and nothing is advised there
     assert ("% of a person's first 2 decisions." in page) is (agent == "dp-one-step")
+
+
+def _ill_at_the_end(bad: float) -> pl.DataFrame:
+    """`strong` pays .1 more at two visits, after it ``bad`` are ill at the next, else .35, and the ill fare badly."""
+    g, who = np.random.default_rng(11), np.arange(PEOPLE)
+    ill, log = g.random(PEOPLE) < 0.5, list[pl.DataFrame]()
+    for h in range(3):
+        strong = g.random(PEOPLE) < 0.5
+        good = g.random(PEOPLE) < (np.where(ill, 0.0, 0.9) if h == 2 else 0.4 + 0.1 * strong)
+        log.append(visits(h, who, ill, strong, good))
+        ill = g.random(PEOPLE) < np.where(strong, bad, 0.35)
+    return pl.concat(log)
+
+
+LED = "what the policy does changes little of who comes to which state"
+
+
+@pytest.mark.parametrize("word", ["", pytest.param('practice = "recorded"\n', marks=pytest.mark.slow)])
+def test_where_a_policy_leads_over_steps_apart_is_a_condition_of_one_step(tmp_path: Path, word: str) -> None:
+    """At the last visit nobody teaches, and no feature tells the ill: `strong` loses .03, and was "better" by .1."""
+    declared = {"horizon = 3\n": f"horizon = 3\n{word}"}
+    page, verdict = page_of(tmp_path, _ill_at_the_end(0.65), declared, "dp-one-step")
+    assert verdict.answer != "better" or LED in verdict.conditions
+    assert verdict.answer != "better" or "it follows states one by one" in page
+    # who is ill is a coin's: the gain is true, and so is the condition
+    _, verdict = page_of(tmp_path, _ill_at_the_end(0.35), declared, "dp-one-step")
+    assert verdict.answer == "better" and LED in verdict.conditions
+    assert verdict.improvement.lower <= 0.1 <= verdict.improvement.upper
+
+
+def test_tables_count_where_a_policy_leads(tmp_path: Path) -> None:
+    _, verdict = page_of(tmp_path, _ill_at_the_end(0.65), {}, "dp-apvi")
+    # strong at the first visit, mild at the second
+    assert verdict.answer == "better" and LED not in verdict.conditions
+    assert verdict.improvement.lower <= 0.135 <= verdict.improvement.upper
