@@ -30,7 +30,8 @@ from pipeline.facts.report import contradictory, read_report
 from pipeline.facts.verdict import Verdict
 from pipeline.files import DISK, json_text, remove_file, whole_file, write_file
 from pipeline.learners.policy_files import PolicyFiles, StoredDecisions, StoredObserved, read_stored, read_view
-from pipeline.ledger.chain import canonical
+from pipeline.ledger.chain import Entry, canonical
+from pipeline.ledger.publication import publications
 from pipeline.statistics.played import Allocation
 from pipeline.transaction.transaction import one_at_a_time
 from reports.page import percent
@@ -261,11 +262,13 @@ def consider(
     status: Status,
     verdict: Verdict,
     sign: Sign,
+    entries: Sequence[Entry],
     drift: Drift | None = None,
 ) -> Promotion:
     """Compare a fresh run with the one in use and promote it where the rule allows.
 
     ``rule``: the recipe's; None compares and promotes nothing.
+    ``entries``: of the ledger that vouches for the run.
     ``drift``: of a night that compares the run in use with practice.
     """
     pointer = Alias(runs, rule.pointer if rule is not None else "current")
@@ -287,6 +290,9 @@ def consider(
         held += reasons_to_hold(rule, status, verdict, changes)
         if run in pointer.rejected:
             held.append("it was rolled back before")
+        # a clock that went back, or a date that is repeated by hand, replays an old release
+        if before is not None and 0 < _released(entries, run) < _released(entries, before):
+            held.append(f"it was released before {before}, the run in use")
         promoted = not held
         if promoted and (verdict.conditional or (changes is not None and _by_word(verdict))):
             # before it is in use
@@ -304,6 +310,11 @@ def consider(
         changes=None if changes is None else changes.in_numbers(),
         **present(accepted=accepted, practice_since=None if since is None else since.isoformat()),
     )
+
+
+def _released(entries: Sequence[Entry], run: str) -> int:
+    """Number of the entry that committed a run's release; 0 where this ledger committed none."""
+    return max((e.body["commit"] or 0 for e in publications(entries, run)), default=0)
 
 
 def _worse_than_practice(drift: Drift, since: date | None) -> list[str]:

@@ -160,6 +160,20 @@ def test_a_date_has_one_release_though_the_service_was_down_or_the_night_ran_twi
     assert late["night"]["due"] == "2025-12-29" and late["night"]["charged_rho"] == 1.0
 
 
+def test_a_clock_that_goes_back_puts_no_older_release_in_use(tmp_path: Path, clock: Any) -> None:
+    nightly = '"nightly"\n\n[promote]'
+    clock("2026-01-05")
+    older = calendar_night(tmp_path, rows(50), nightly)
+    clock("2026-01-06")
+    newer = calendar_night(tmp_path, rows(50, 1), nightly)
+    assert newer["promotion"]["before"] == older["run"] and newer["promotion"]["now"] == newer["run"]
+    clock("2026-01-05")
+    again = calendar_night(tmp_path, rows(50, 1), nightly)
+    assert (again["run"], again["night"]["charged_rho"]) == (older["run"], 0.0)
+    assert again["promotion"]["now"] == newer["run"]
+    assert again["promotion"]["held"] == [f"it was released before {newer['run']}, the run in use"]
+
+
 def test_a_night_whose_files_cannot_be_read_releases_on_the_last_good_edition(tmp_path: Path, clock: Any) -> None:
     clock("2026-01-05")
     first = calendar_night(tmp_path, rows(50), '"nightly"')
