@@ -1,7 +1,5 @@
 """Arrays of numpy, by what they hold: one name for each in all rooms."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -6,8 +6,6 @@ before that date.  A share of the people may meet a policy, by a hash that ``pol
 current practice.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

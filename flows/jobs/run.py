@@ -3,8 +3,6 @@
 No job knows Prefect or the screen: messages go through ``work.say``, and results dump to JSON.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

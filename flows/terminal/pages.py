@@ -3,8 +3,6 @@
 The page of ``plan`` has the cost of a run, the budget left, the quality to expect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from flows.terminal.screen import Block, Grid, Title, part, plain

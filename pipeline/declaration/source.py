@@ -4,8 +4,6 @@ Events of a health record (MEDS) become steps by a declaration, not by a user's 
 runs no foreign code behind the wall, and a reader of the card sees how states are made.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

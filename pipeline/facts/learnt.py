@@ -3,8 +3,6 @@
 A policy as a page draws it, a table of actions or the gains of a controller, and the constants that chose it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, Self
 

@@ -6,8 +6,6 @@ other ids.
 """
 
 # pyright: reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -15,8 +15,6 @@ it was first delivered.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import deque

@@ -5,8 +5,6 @@ A log that is a table in memory is written to a file for the readers, which is r
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import json
 import math

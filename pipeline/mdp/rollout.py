@@ -7,8 +7,6 @@ an agent that keeps its gains for many episodes requests them together, with the
 For how many episodes a policy is played is declared, or shorter at no cost in privacy (:class:`Pace`).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Generator, Iterator

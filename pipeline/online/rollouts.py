@@ -23,8 +23,6 @@ a name of ``worlds.py``  a tabular world, ``gymnasium:ID`` among them
 And the prior knowledge of an online agent: counts that an offline run has released.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import cache

@@ -18,8 +18,6 @@ them are checked before anything is charged, and again whenever one is read.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import hmac
 import io

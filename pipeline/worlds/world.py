@@ -12,8 +12,6 @@ estimate the *binned process* of the logging policy, which is the world itself o
 """
 
 # pyright: reportUnknownArgumentType=false
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ other, and the gains of a controller over the steps, as inline SVG.
 Of intervals, places are percentages and letters keep their size: that picture is read on a phone, a screen and paper.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

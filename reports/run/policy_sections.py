@@ -6,8 +6,6 @@ A tabular policy, its shares and its weights as inline SVG: self-contained, legi
 """
 
 # pyright: reportUnknownArgumentType=false
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

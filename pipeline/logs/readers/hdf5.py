@@ -13,8 +13,6 @@ Arrow or Parquet: a folder for each episode, named by its number, with one file;
 observation.  All record batches of a file are one episode.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import zlib
