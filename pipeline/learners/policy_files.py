@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.support import practice
-from pipeline.arrays import Array, Bools, Integers
+from pipeline.arrays import AnyArray, Array, Bools, Integers
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.domain import States
 from pipeline.facts.learnt import Decisions, Gains, PolicyFacts, PolicyView, Truth, Weights, decisions
@@ -61,7 +60,7 @@ class PolicyFiles:
     """
 
     labels: Body
-    tables: Mapping[str, Mapping[str, NDArray[Any]]]
+    tables: Mapping[str, Mapping[str, AnyArray]]
 
     @property
     def digest(self) -> str:
@@ -173,7 +172,7 @@ class Codec:
     stored: Callable[[PolicyFiles, Body, Exported], StoredPolicy]
 
 
-def columns_by_step(values: Array) -> dict[str, NDArray[Any]]:
+def columns_by_step(values: Array) -> dict[str, AnyArray]:
     """``step, index, weight``: the numbers of each step in a row.
 
     ``values``: ``(H, size)``.
@@ -206,7 +205,7 @@ PLAYED = "played"
 Labels = tuple[list[str], list[str]]
 
 
-def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
+def decision_columns(policy: Policy) -> dict[str, AnyArray]:
     """``step, state, action, probability`` of the positive probabilities; where it abstains there is no row."""
     step, state, action = np.nonzero(policy.probabilities)
     return {

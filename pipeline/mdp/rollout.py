@@ -16,9 +16,8 @@ from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.arrays import Array, Integers
+from pipeline.arrays import AnyArray, Array, Integers
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Rollout:
     episodes in front. An agent that keeps its policy may also yield the same object again.
     """
 
-    policy: NDArray[Any]
+    policy: AnyArray
     episodes: int | None = None
 
     @property
@@ -77,7 +76,7 @@ class Trajectory:
 
 
 # an online agent: yields rollouts, gets trajectories, returns its last policy
-Agent = Generator[Rollout, Trajectory, NDArray[Any]]
+Agent = Generator[Rollout, Trajectory, AnyArray]
 
 
 @dataclass(frozen=True)
