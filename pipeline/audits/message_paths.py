@@ -48,7 +48,6 @@ from pipeline.statistics.online_counts import BatchLayout, OnlineLayout, Tally
 from pipeline.statistics.private_sum import PrivateSum, asked, cost_of, entry_variances, tight
 
 Kind = continual.Mechanism | Literal["once"]
-Build = Callable[[continual.Time, continual.NoiseBlocks], continual.RunningSum]
 # a counter of 10 000 steps works the same and takes a week
 LEAVES = 8
 _READINGS = 3
@@ -111,7 +110,7 @@ class Sums:
     pair: tuple[Integers, Integers]
     variances: Array
     time: continual.Time
-    build: Build = continual.RunningSum
+    build: Callable[[continual.Time, continual.NoiseBlocks], continual.RunningSum] = continual.RunningSum
 
     @property
     def moved(self) -> Bools:
@@ -178,7 +177,6 @@ def _watched(
     return AuditTarget(words, trust, path, attack.silence(path), law, claimed)
 
 
-Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Tabled = Array | Integers
 
 
@@ -304,7 +302,7 @@ class _Batches:
     layout: OnlineLayout
     extremes: Callable[[OnlineLayout], Iterator[Tally]]
     watch: Watch
-    made: Made
+    made: Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
     mean: float | None = None
 
     @property

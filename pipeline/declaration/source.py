@@ -112,8 +112,6 @@ def _known_format(name: str) -> str:
     return name
 
 
-FormatName = Annotated[str, AfterValidator(_known_format)]
-
 MADE = {**dict.fromkeys(["minari", "d4rl", "rlds", "lerobot", "transitions"], "episode"), "obp": "impression"}
 """Format -> the column of record numbers that its reader makes; named as the user, it is the unit of privacy."""
 
@@ -150,7 +148,7 @@ class _Files(Strict):
         "same_place": None, "separator": ",", "rename": None, "numbers": None, "dates": None, "units": None,
         "optional": None,
     }  # fmt: skip
-    format: FormatName = "table"
+    format: Annotated[str, AfterValidator(_known_format)] = "table"
     meds: Meds | None = None
     files: Files
     separator: Literal[",", ";", "\t", "|", "auto"] = ","

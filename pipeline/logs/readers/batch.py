@@ -183,7 +183,6 @@ def _type_of(dtype: Any) -> pl.DataType:
 BATCH_ROWS = 1 << 18
 _USUAL_COLUMNS = 12
 # a number for each row of a column: its bytes, or its invalid texts
-_Measure = Callable[[Any], Integers]
 
 
 def batch_rows(columns: list[str]) -> int:
@@ -327,7 +326,7 @@ def _grows(kind: Any) -> bool:
     return not (pa.types.is_primitive(kind) or pa.types.is_null(kind))
 
 
-def _measured(array: Any, measure: _Measure) -> Integers:
+def _measured(array: Any, measure: Callable[[Any], Integers]) -> Integers:
     """``(n,)``: the measure summed over each row of a column, parts of lists and structs included."""
     if isinstance(array, pa.DictionaryArray):
         measures = np.append(_measured(array.dictionary, measure), 0)
