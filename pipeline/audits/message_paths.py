@@ -18,8 +18,6 @@ the noise's covariance W W^T: the quotients have independent noise of one row's 
 A claim covers all rows, more than the sums of a bottom-up tree show: the bound there stays below it by construction.
 """
 
-from __future__ import annotations
-
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -170,7 +168,7 @@ def sums_target(
 
 
 def _watched(
-    words: str, how: CountMechanism | None, path: Sums | _Batches, variances: Array, claimed: Fraction
+    words: str, how: CountMechanism | None, path: "Sums | _Batches", variances: Array, claimed: Fraction
 ) -> AuditTarget:
     """Target of a running sum, on the entries ``(n,)`` in which two first steps differ."""
     law, trust = attack.Gaussian([variances] * len(path.watch.ends)), Trust.LOCAL if how is None else Trust.JOINT

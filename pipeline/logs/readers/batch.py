@@ -8,8 +8,6 @@ text would end the process.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -56,7 +54,7 @@ class Batch:
     lines: Integers
     malformed: pl.DataFrame
 
-    def set_aside(self, odd: pl.Series, why: str) -> Batch:
+    def set_aside(self, odd: pl.Series, why: str) -> "Batch":
         """Move the rows that ``odd`` marks to the malformed ones."""
         if not odd.any():
             return self
