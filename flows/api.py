@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from typer import Option
 
 from flows.terminal.screen import MOST, say, working
+from pipeline.declaration.toml import CardError
 
 if TYPE_CHECKING:
     from flows.config.home import CardLike, Home, Work
@@ -314,7 +315,6 @@ class Store:
             If it does not verify.
         """
         from flows.jobs.proof import require_verified
-        from pipeline.declaration.card import CardError
 
         runs, chosen = self.home.runs, self.open(run, card)
         if chosen.folder.parent != runs.resolve():
@@ -699,7 +699,6 @@ def simulate_logs(
         If both or neither of ``world`` and ``from_run`` are given, or what is asked does not fit the world.
     """
     from flows.jobs import simulated_logs
-    from pipeline.declaration.card import CardError
     from pipeline.worlds.catalog import WORLDS
 
     if bool(world) == (from_run is not None):

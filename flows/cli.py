@@ -1,7 +1,5 @@
 """The command line: ``reticent [--home DIR] VERB …``.  Heavy imports wait until a verb runs."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -28,7 +28,7 @@ from flows import api
 from flows.api import Night
 from flows.terminal.screen import MOST, Block, Chart, Grid, Json, Pairs, Place, Title, say, show, working
 from pipeline.declaration.numbers import number
-from pipeline.declaration.toml import CardError
+from pipeline.declaration.toml import CardError, read_pairs
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
@@ -330,7 +330,6 @@ def trigger(
         With --wait: give up after so many seconds.
     """
     from flows.server.serving import trigger as start
-    from pipeline.declaration.toml import read_pairs
 
     return start(deployment, read_pairs(param, json.loads), timeout=timeout if wait else None)
 

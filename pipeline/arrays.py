@@ -1,8 +1,7 @@
 """Arrays of numpy, by what they hold: one name for each in all rooms."""
 
-from __future__ import annotations
-
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +9,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Hashes = NDArray[np.uint64]
+AnyArray = NDArray[Any]
 
 
 @cache

@@ -4,8 +4,6 @@ Files that must survive a crash are written through :data:`DISK`.  Tests replace
 or kill the process, and record every operation (``tests/disk``).
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

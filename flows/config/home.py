@@ -1,7 +1,5 @@
 """Surroundings of a job: places of store, runs, cards and recipes, memory and machines, and reports of progress."""
 
-from __future__ import annotations
-
 import operator
 import os
 import re

@@ -5,8 +5,6 @@ own, and are scored by what these wrote.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import csv
 import secrets
 import tempfile

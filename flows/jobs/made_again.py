@@ -5,8 +5,6 @@ the two cannot be compared (:mod:`pipeline.ledger.publication`).
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 A note a recipe in the operator's part of the home says whether last night's run was done; alerts hold no data.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

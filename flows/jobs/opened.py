@@ -211,7 +211,7 @@ class Run:
 
         return sign_job(Book(self.home, self.card).chain, self.folder, by, note, self.evidence()[1])
 
-    def export_policy(self, to: str | Path, form: Form | None = None, *, force: bool = False) -> Dump:
+    def export_policy(self, to: str | Path, form: Literal["csv", "json"] | None = None, *, force: bool = False) -> Dump:
         """Write the policy of a run that verifies, with labels, as CSV that no spreadsheet evaluates, or as JSON.
 
         ``to``, ``form``: file to write, and its format; None: by the file's suffix, else CSV.
@@ -257,9 +257,6 @@ def _or_card_error(read: Callable[[], T]) -> T:
         raise CardError(str(e)) from None
 
 
-Form = Literal["csv", "json"]
-
-
 def write_whole(path: Path, text: str, *, force: bool) -> None:
     """Write a file at once or not at all; without ``force`` never over another.
 
@@ -272,10 +269,6 @@ def write_whole(path: Path, text: str, *, force: bool) -> None:
         raise CardError(f"{path} exists; name another file, or replace it with --force") from None
     except OSError as e:
         raise CardError(f"{path}: cannot be written ({e.strerror}); name a file in a folder that exists") from None
-
-
-# the decision at an observation
-ObservedDecision = policy_files.Control | policy_files.Advice
 
 
 @dataclass(frozen=True)
@@ -304,7 +297,7 @@ class RunPolicy:
             decision = self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
         return self.met_by(person, decision)
 
-    def met_by(self, person: str | None, decision: policy_files.Decision | ObservedDecision) -> Mapping[str, Any]:
+    def met_by(self, person: str | None, decision: Dump) -> Mapping[str, Any]:
         """A decision for one person: with its ``policy_id``, whether they meet the policy, and the propensity.
 
         Raises CardError if a share of the people meets the policy and no person is named, or all meet it and one is
@@ -331,7 +324,7 @@ class RunPolicy:
         chance = None if action is None else chances[0]
         return {"policy_id": play["id"], "arm": "policy", "propensity": chance, **decision}
 
-    def observe(self, observations: Array, steps: Integers, state: str | None = None) -> Sequence[ObservedDecision]:
+    def observe(self, observations: Array, steps: Integers, state: str | None = None) -> Sequence[Dump]:
         """Decide at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
         if isinstance(self.stored, policy_files.StoredObserved):
             states = np.full(len(steps), self.stored.state_index(state))
@@ -345,7 +338,7 @@ class RunPolicy:
 
     def decide(
         self, states: Sequence[str | None], steps: Integers, *, raw: bool = False, sample: bool = False
-    ) -> tuple[Sequence[policy_files.Decision], Integers]:
+    ) -> tuple[Sequence[Dump], Integers]:
         """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
         if not isinstance(self.stored, policy_files.StoredDecisions):
             raise CardError("policy act: this policy takes --observation, and draws nothing")

@@ -6,8 +6,6 @@ Results of a simulation as the typed facts of a run: its release, policy, value,
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ before that date.  A share of the people may meet a policy, by a hash that ``pol
 current practice.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -15,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -40,9 +37,6 @@ from reports.run.comparison import GainsSide, TableSide, compare_runs
 
 # a stronger status has the larger number
 _CERTAIN: dict[Status, int] = {"estimate": 0, "modelled": 0, "bound": 1, "evaluated": 2, "proved": 3}
-
-# takes the signer and a note, and returns the number of the ledger's entry
-Sign: TypeAlias = Callable[[str, str], int]
 
 
 @dataclass(frozen=True)
@@ -261,13 +255,14 @@ def consider(
     run: str,
     status: Status,
     verdict: Verdict,
-    sign: Sign,
+    sign: Callable[[str, str], int],
     entries: Sequence[Entry],
     drift: Drift | None = None,
 ) -> Promotion:
     """Compare a fresh run with the one in use and promote it where the rule allows.
 
     ``rule``: the recipe's; None compares and promotes nothing.
+    ``sign``: takes the signer and a note, and returns the number of the ledger's entry.
     ``entries``: of the ledger that vouches for the run.
     ``drift``: of a night that compares the run in use with practice.
     """

@@ -1,7 +1,5 @@
 """Verification of a run: recompute its certificate, compare its files with the ledger, and make them again."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A card's lineage: its ledger, its registration, the key of its host, recipes that were chosen before any result."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 No job knows Prefect or the screen: messages go through ``work.say``, and results dump to JSON.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from pydantic import ValidationError
 
 from flows.config.home import ALONE, Home, Work
 from flows.config.recipe import Recipe, night_of, setting, standing_counter, standing_run
-from flows.jobs.promotion import play_in_use
+from flows.jobs.promotion import play_in_use, shared
 from flows.jobs.registration import introduce_key, ledger_for, newest_snapshot, refuse_forgotten_runs, register_job
 from pipeline.declaration.card import AnyCard, Card, CardError, task_of
 from pipeline.declaration.code import is_plugin, plugin_digest
@@ -27,7 +25,7 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, PolicyView, ValueFacts
 from pipeline.facts.promise import Dump, Guarantee, MechanismFacts, SimulatedLog, declared, present, record_of
 from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report, verdict_of
-from pipeline.facts.verdict import Verdict, decide, missing, no_test, not_evaluated
+from pipeline.facts.verdict import Verdict, confounding, decide, missing, no_test, not_evaluated
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.learners.policy_files import PolicyFiles
@@ -38,7 +36,7 @@ from pipeline.ledger.chain import BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import judged_before, recorded_in_time
 from pipeline.ledger.publication import file_digests, maker, operator_key, publications
-from pipeline.logs.store import find_snapshot
+from pipeline.logs.store import find_snapshot, latest
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
@@ -129,7 +127,6 @@ def run_recipe(
 def demo_job(recipe: str, home: Home, work: Work = ALONE) -> RunAnswer:
     """The main job on a shipped log: register, ingest, release, plan, report."""
     from flows.jobs.intake import ingest_job
-    from pipeline.logs.store import latest
 
     s = setting(recipe, home)
     work.say(f"registering {s.card.name}")
@@ -289,8 +286,6 @@ def compose(
         learnt = judged(learnt, before)
     files = learnt.files()
     if recipe.play is not None:
-        from flows.jobs.promotion import shared
-
         files = shared(files, recipe.play.share)
     digests = write_policy(files, folder)
     ask, release, gate = recipe.terms.ask(), curated.release, curated.gate
@@ -341,7 +336,6 @@ def _verdict(facts: LearntFacts, run: MadeRun, promise: Guarantee, entries: Sequ
     if facts.evaluation is None:
         untested = no_test(pure=promise.pure, counter=recipe.nightly is not None)
         return not_evaluated(data, promise.rho, agent=recipe.recipe.agent, untested=untested)
-    from pipeline.facts.verdict import confounding
     from pipeline.learners.tabular_facts import broken_off
 
     # nobody evaluates a controller

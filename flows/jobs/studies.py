@@ -3,8 +3,6 @@
 The recipes name no card and read no log.  The job measures a study's cells, reads its rows, writes its folder.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext

@@ -4,8 +4,6 @@ A query names a person and their state.  Neither reaches a log, a file or an err
 address, and nothing can be changed.  A caller shows a secret that lies in the home, for its owner alone.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import signal

@@ -4,8 +4,6 @@ A task that may draw noise is never retried and never cached: a second draw is a
 Nothing raw is a parameter or a result here: tasks are closures, and neither results nor inputs are persisted.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress

@@ -25,7 +25,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
@@ -122,7 +121,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
 
     over = threading.Event()
     # also before the runner listens to it, so that the server always ends
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(0))
     try:
         answers(os.environ[API], wait, process)
         threading.Thread(target=_end_with_the_server, args=(process, over), daemon=True).start()
@@ -206,10 +205,6 @@ def is_open(api: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _leave(signum: int, frame: FrameType | None) -> None:
-    sys.exit(0)
 
 
 def _end_with_the_server(process: subprocess.Popen[bytes], over: threading.Event) -> None:

@@ -3,8 +3,6 @@
 The page of ``plan`` has the cost of a run, the budget left, the quality to expect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from flows.terminal.screen import Block, Grid, Title, part, plain
@@ -14,6 +12,21 @@ from pipeline.facts.promise import Dump, MechanismFacts
 from pipeline.operator.ingest_report import LOUD
 
 ONLY = "OPERATOR ONLY: raw facts, not for publication."
+# of people whom a rule touched, where they are many
+_OF_RULES = {
+    "over_cap": (
+        "more episodes than count, and a hash drew which do: where what is done or comes of it decides who comes again,"
+        " an action can look better that is not; practice = 'recorded' says that nobody does"
+    ),
+    "beyond_horizon": (
+        "rows beyond domain.horizon: what those pay counts nowhere, so an action can look better that does harm later; "
+        "practice = 'recorded' says that nothing comes later"
+    ),
+    "leads_elsewhere": (
+        "rows whose next_state is not the state of their next row; of a last row the logged one counts all the same. "
+        "If that is what was seen right after the choice, take next_state out of source.columns"
+    ),
+}
 
 
 def warnings_of(r: Dump) -> list[str]:
@@ -24,26 +37,10 @@ def warnings_of(r: Dump) -> list[str]:
             f"warning: {r['people_lost']:,} people ({r['share_lost']:.1%}) have no row left; the rules that took them "
             "are in the table, and `inspect --quarantine` says more"
         )
-    beyond = sum(one["people"] or 0 for one in r["rules"] if one["rule"] == "over_cap")
-    if beyond > LOUD * (r["people_kept"] + r["people_lost"]):
-        warnings.append(
-            f"warning: {beyond:,} people have more episodes than count, and a hash drew which do: where what is done "
-            "or comes of it decides who comes again, an action can look better that is not; practice = 'recorded' "
-            "says that nobody does"
-        )
-    later = sum(one["people"] or 0 for one in r["rules"] if one["rule"] == "beyond_horizon")
-    if later > LOUD * (r["people_kept"] + r["people_lost"]):
-        warnings.append(
-            f"warning: {later:,} people have rows beyond domain.horizon: what those pay counts nowhere, so an action "
-            "can look better that does harm later; practice = 'recorded' says that nothing comes later"
-        )
-    apart = sum(one["people"] or 0 for one in r["rules"] if one["rule"] == "leads_elsewhere")
-    if apart > LOUD * (r["people_kept"] + r["people_lost"]):
-        warnings.append(
-            f"warning: {apart:,} people have rows whose next_state is not the state of their next row; of a last row "
-            "the logged one counts all the same. If that is what was seen right after the choice, take next_state out "
-            "of source.columns"
-        )
+    for rule, words in _OF_RULES.items():
+        people = sum(one["people"] or 0 for one in r["rules"] if one["rule"] == rule)
+        if people > LOUD * (r["people_kept"] + r["people_lost"]):
+            warnings.append(f"warning: {people:,} people have {words}")
     warnings += [
         f"warning: {one['rule']}: rows of {one['people']:,} people, and the card accepts {one['accepted']:,.0f}: the "
         f"gate of a run counts people, under noise, and may stop it; mend the log, or raise tolerance.{one['rule']}"

@@ -36,8 +36,6 @@ server, so M is a known function of theta, and the estimate is the plant whose e
 | ``M`` | (D, D) | occupancy of one episode |
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

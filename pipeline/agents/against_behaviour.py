@@ -10,8 +10,6 @@
 No paper has this; it is the model of 003 with its own width, for two first steps.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -21,8 +21,6 @@ Departures from the paper
     * its set S also asks for a controllable pair, which is not closed; the norm alone is kept.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass

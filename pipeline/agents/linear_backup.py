@@ -12,8 +12,6 @@ query: the sums of φ·(r + V - offset) are *combinations of released columns*. 
 policy, and the optimistic recursion, cost nothing after the release.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache

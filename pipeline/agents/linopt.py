@@ -45,8 +45,6 @@ Further departures with ``constants = "practical"``
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -225,7 +223,7 @@ class Problem:
         if (self.rewards is None) == isinstance(self.task.rewards, LearntRewards):
             raise ValueError("rewards are either known to the task or learnt by a regression")
 
-    def observe(self, rows: RegressionRows, trajectory: Trajectory) -> None:
+    def observe(self, rows: "RegressionRows", trajectory: Trajectory) -> None:
         """Pass a batch of episodes, played with the V of ``rows``, to every counter."""
         self.transitions.regularizer.observe(rows.transitions(trajectory))
         if self.rewards is not None:

@@ -41,8 +41,6 @@ The search is projected gradient descent from several starts: no proof of a glob
 exactly: a model with A = 0 has the least cost of all models, so where C_k and S hold one, it is returned.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -53,8 +53,6 @@ rows of ``P`` then sum to less than 1.  Shapes: ``P, W (H, S, A, S)``, the rest 
 """
 
 # pyright: reportUnknownArgumentType=false
-from __future__ import annotations
-
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ class Plays:
     policies: Integers
     weights: Array
 
-    def pure(self) -> Plays:
+    def pure(self) -> "Plays":
         """The first policy of each mixture alone: where there is a constraint, the one that keeps it."""
         return Plays(self.policies, np.tile([1.0, 0.0], (len(self.weights), 1)))
 

@@ -31,8 +31,6 @@ Departures from the printed page
     * an eigenvalue that noise pushed below λ is set to λ; ties of Q̂ go to the unclipped value, then to chance.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

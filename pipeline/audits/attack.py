@@ -23,8 +23,6 @@ One run (Steinke, Nasr and Jagielski 2023): many made-up people are each in or o
 those it is surest of; too many right guesses prove a loss.  It finds gross faults (no noise, raw counts in a file).
 """
 
-from __future__ import annotations
-
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import math
 from collections.abc import Callable

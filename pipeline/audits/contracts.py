@@ -22,8 +22,6 @@ A log reader keeps the rows of all other people as they are, whatever one person
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-from __future__ import annotations
-
 import itertools
 import json
 import math

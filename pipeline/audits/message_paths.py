@@ -18,8 +18,6 @@ the noise's covariance W W^T: the quotients have independent noise of one row's 
 A claim covers all rows, more than the sums of a bottom-up tree show: the bound there stays below it by construction.
 """
 
-from __future__ import annotations
-
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +46,6 @@ from pipeline.statistics.online_counts import BatchLayout, OnlineLayout, Tally
 from pipeline.statistics.private_sum import PrivateSum, asked, cost_of, entry_variances, tight
 
 Kind = continual.Mechanism | Literal["once"]
-Build = Callable[[continual.Time, continual.NoiseBlocks], continual.RunningSum]
 # a counter of 10 000 steps works the same and takes a week
 LEAVES = 8
 _READINGS = 3
@@ -111,7 +108,7 @@ class Sums:
     pair: tuple[Integers, Integers]
     variances: Array
     time: continual.Time
-    build: Build = continual.RunningSum
+    build: Callable[[continual.Time, continual.NoiseBlocks], continual.RunningSum] = continual.RunningSum
 
     @property
     def moved(self) -> Bools:
@@ -171,14 +168,13 @@ def sums_target(
 
 
 def _watched(
-    words: str, how: CountMechanism | None, path: Sums | _Batches, variances: Array, claimed: Fraction
+    words: str, how: CountMechanism | None, path: "Sums | _Batches", variances: Array, claimed: Fraction
 ) -> AuditTarget:
     """Target of a running sum, on the entries ``(n,)`` in which two first steps differ."""
     law, trust = attack.Gaussian([variances] * len(path.watch.ends)), Trust.LOCAL if how is None else Trust.JOINT
     return AuditTarget(words, trust, path, attack.silence(path), law, claimed)
 
 
-Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Tabled = Array | Integers
 
 
@@ -304,7 +300,7 @@ class _Batches:
     layout: OnlineLayout
     extremes: Callable[[OnlineLayout], Iterator[Tally]]
     watch: Watch
-    made: Made
+    made: Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
     mean: float | None = None
 
     @property

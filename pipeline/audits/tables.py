@@ -9,8 +9,6 @@ people are determined step by step.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

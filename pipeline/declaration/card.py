@@ -8,8 +8,6 @@ Here are also the declared reward, the columns of a log with their roles, and th
 its card (format, layout, order, constants).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Numbers and labels as claims and pages print them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ Events of a health record (MEDS) become steps by a declaration, not by a user's 
 runs no foreign code behind the wall, and a reader of the card sees how states are made.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,8 +112,6 @@ def _known_format(name: str) -> str:
     return name
 
 
-FormatName = Annotated[str, AfterValidator(_known_format)]
-
 MADE = {**dict.fromkeys(["minari", "d4rl", "rlds", "lerobot", "transitions"], "episode"), "obp": "impression"}
 """Format -> the column of record numbers that its reader makes; named as the user, it is the unit of privacy."""
 
@@ -152,7 +148,7 @@ class _Files(Strict):
         "same_place": None, "separator": ",", "rename": None, "numbers": None, "dates": None, "units": None,
         "optional": None,
     }  # fmt: skip
-    format: FormatName = "table"
+    format: Annotated[str, AfterValidator(_known_format)] = "table"
     meds: Meds | None = None
     files: Files
     separator: Literal[",", ";", "\t", "|", "auto"] = ","

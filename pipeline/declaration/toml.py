@@ -1,7 +1,5 @@
 """Errors of the operator's files and commands, and TOML files read with one line for each problem."""
 
-from __future__ import annotations
-
 import errno
 import re
 import tomllib

@@ -6,8 +6,6 @@ estimator, and intervals held there.  The rule is no part of the estimator: its 
 intervals.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping

@@ -3,20 +3,15 @@
 A policy as a page draws it, a table of actions or the gains of a controller, and the constants that chose it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.promise import Joint, Matrix, Number, Part
 from pipeline.mdp.policy import Policy
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class Weights:
     """
 
     names: list[str]
-    values: Floats
+    values: Array
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
@@ -67,12 +62,12 @@ class Decisions:
 
     state_labels: list[str]
     action_labels: list[str]
-    action: NDArray[np.int64]
+    action: Integers
     abstains: Bools
-    share: Floats
+    share: Array
     tie: Bools
-    evidence: Floats
-    practice: Floats
+    evidence: Array
+    practice: Array
     weights: Weights | None = None
 
     def __post_init__(self) -> None:
@@ -92,8 +87,8 @@ def decisions(
     labels: tuple[list[str], list[str]],
     policy: Policy,
     tied: Bools,
-    evidence: Floats,
-    practice: Floats | None = None,
+    evidence: Array,
+    practice: Array | None = None,
     weights: Weights | None = None,
 ) -> Decisions:
     """A policy as a page draws it.
@@ -139,7 +134,7 @@ class Gains:
 
     observation: list[str]
     action: list[str]
-    gains: Floats
+    gains: Array
 
     def __post_init__(self) -> None:
         if self.gains.shape[1:] != (len(self.action), len(self.observation)):

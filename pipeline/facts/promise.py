@@ -5,8 +5,6 @@ The base of all parts of ``report.json``: closed, frozen, and dumped as they wer
 The ``dataset`` of report.json: the card's declarations about the data; nothing in it was counted.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -207,7 +205,7 @@ class PartJoint(Part):
     rho_exact: str
     rho_add_remove: str
     sums: list[SumJoint]
-    regressions: Joint | None = None
+    regressions: "Joint | None" = None
 
 
 class Joint(Part):

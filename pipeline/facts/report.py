@@ -4,8 +4,6 @@ Pages and other renderings hold nothing else.
 """
 
 # pyright: reportUnknownMemberType=false
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

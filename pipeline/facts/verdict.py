@@ -13,8 +13,6 @@ With several steps one more assumption is made: the future depends on the past t
 later effect that the state does not hold is credited to no action.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from functools import partial

@@ -266,13 +266,12 @@ def _agent(name: str) -> Agent:
 
 def _learner(method: str) -> Learner:
     match method:
-        case "apvi":
+        case "apvi" | "ucbvi":
             from pipeline.learners.tabular import Tabular
 
-            return Tabular()
-        case "ucbvi":
+            if method == "apvi":
+                return Tabular()
             from pipeline.agents.ucbvi import optimistic
-            from pipeline.learners.tabular import Tabular
 
             return Tabular(optimistic)
         case "vapvi" | "pevi" | "one-shot":

@@ -5,8 +5,6 @@ the cut the estimate rests on the model that chose the policy for what it overes
 Coverage was measured where practice often does what a policy may advise; both limits below are chosen, not measured.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

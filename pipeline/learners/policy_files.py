@@ -21,17 +21,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.support import practice
-from pipeline.arrays import Array, Bools, Integers
+from pipeline.arrays import AnyArray, Array, Bools, Integers
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.domain import States
 from pipeline.facts.learnt import Decisions, Gains, PolicyFacts, PolicyView, Truth, Weights, decisions
-from pipeline.facts.promise import DeclaredVector, vector_facts
+from pipeline.facts.promise import DeclaredVector, Dump, vector_facts
 from pipeline.files import json_text, write_file
 from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
@@ -61,7 +60,7 @@ class PolicyFiles:
     """
 
     labels: Body
-    tables: Mapping[str, Mapping[str, NDArray[Any]]]
+    tables: Mapping[str, Mapping[str, AnyArray]]
 
     @property
     def digest(self) -> str:
@@ -143,27 +142,6 @@ def refuse_observations(observations: Array, names: Sequence[str]) -> None:
     refuse_records(missing, "not a finite observation", f"give {', '.join(names)}")
 
 
-class StoredPolicy(Protocol):
-    """A policy with labels, read back from a run's folder: shown, exported, or looked up for one decision."""
-
-    @property
-    def of(self) -> Exported:
-        """The run of the policy."""
-        ...
-
-    def shown(self) -> tuple[Sequence[Mapping[str, object]], list[str]]:
-        """One plain object a row, and the same as lines of text."""
-        ...
-
-    def as_csv(self) -> str:
-        """Texts escaped so that no spreadsheet evaluates a cell."""
-        ...
-
-    def as_json(self) -> str:
-        """One JSON object with the exact names."""
-        ...
-
-
 @dataclass(frozen=True)
 class Codec:
     """Readers of the files of one kind of policy."""
@@ -173,7 +151,7 @@ class Codec:
     stored: Callable[[PolicyFiles, Body, Exported], StoredPolicy]
 
 
-def columns_by_step(values: Array) -> dict[str, NDArray[Any]]:
+def columns_by_step(values: Array) -> dict[str, AnyArray]:
     """``step, index, weight``: the numbers of each step in a row.
 
     ``values``: ``(H, size)``.
@@ -206,7 +184,7 @@ PLAYED = "played"
 Labels = tuple[list[str], list[str]]
 
 
-def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
+def decision_columns(policy: Policy) -> dict[str, AnyArray]:
     """``step, state, action, probability`` of the positive probabilities; where it abstains there is no row."""
     step, state, action = np.nonzero(policy.probabilities)
     return {
@@ -383,22 +361,6 @@ USE, NEVER = "use", "never: vetoed"
 COLUMNS = ("step", "state", "action", "probability", "advice", "abstains", "tie", "vetoed")
 
 
-class Decision(TypedDict):
-    """Recommendation for one state at one step; no action where it keeps practice, or where one is to be drawn.
-
-    ``actions``: each with its ``probability``.
-    """
-
-    step: int
-    state: str
-    advice: str
-    action: str | None
-    abstains: bool
-    tie: bool
-    actions: list[dict[str, str | float]]
-    vetoed: list[str]
-
-
 @dataclass(frozen=True)
 class StoredDecisions:
     """A policy read back from a run's folder.
@@ -508,12 +470,14 @@ class StoredDecisions:
 
     def decide(
         self, values: Sequence[str | None], steps: Integers, *, raw: bool, sample: bool
-    ) -> tuple[list[Decision], Integers]:
+    ) -> tuple[list[Dump], Integers]:
         """The distinct decisions, and the index of each record's decision.
 
         ``values``, ``steps`` ``(N,)``: declared labels, or with ``raw`` values of the log's column; from 0.
         ``sample``: draw an action where several have positive probability, from the operating system's randomness.
-        Returns the decisions, and ``(N,)`` indices among them.
+        Returns the decisions, and ``(N,)`` indices among them.  A decision has ``step``, ``state``, ``advice``,
+        ``action``, ``abstains``, ``tie``, ``actions`` with their ``probability`` and ``vetoed``; its action is None
+        where it keeps practice, or where one is to be drawn.
         Raises CardError if a step or a state is none of the policy's; records are named by number.
         """
         refuse_steps(steps, self.labels["horizon"] - 1)
@@ -524,12 +488,11 @@ class StoredDecisions:
         keys, which = np.unique(np.stack([steps, states, drawn], axis=1), axis=0, return_inverse=True)
         return [self._decision(*map(int, key)) for key in keys], which.reshape(-1)
 
-    def _decision(self, step: int, state: int, drawn: int) -> Decision:
+    def _decision(self, step: int, state: int, drawn: int) -> Dump:
         states, actions = self.labels["states"], self.labels["actions"]
         label = [*states, *self.labels["ends"]][state]
-        decision = Decision(
-            step=step, state=label, advice=OVER, action=None, abstains=False, tie=False, actions=[], vetoed=[]
-        )
+        decision: Dump = {"step": step, "state": label, "advice": OVER, "action": None, "abstains": False, "tie": False}
+        decision |= {"actions": [], "vetoed": []}
         if state >= len(states):
             return decision
         decision["vetoed"] = [a for a, is_vetoed in zip(actions, self.vetoed[state], strict=True) if is_vetoed]
@@ -618,17 +581,6 @@ def read_gains_view(files: PolicyFiles, report: Report, release: Callable[[], Re
     return Gains(files.labels["observation"]["names"], files.labels["action"]["names"], gains_of(files))
 
 
-class Control(TypedDict):
-    """Control at an observation; ``cut``: it was shortened, ``outside``: the observation is longer than declared."""
-
-    step: int
-    observation: list[float]
-    action: list[float]
-    advice: str
-    cut: bool
-    outside: bool
-
-
 @dataclass(frozen=True)
 class StoredGains:
     """A controller read back from a run's folder.
@@ -679,11 +631,11 @@ class StoredGains:
         }
         return self.of.json(content)
 
-    def act(self, observations: Array, steps: Integers) -> list[Control]:
+    def act(self, observations: Array, steps: Integers) -> list[Dump]:
         """The control at each observation and step, as logged.
 
         ``observations``, ``steps`` ``(N, n)``: as logged, and ``(N,)`` from 0.
-        Returns one a record.
+        Returns one a record; ``cut``: it was shortened, ``outside``: the observation is longer than declared.
         Raises CardError if a step is none of the policy's, or an observation is not finite; records are named by
         number.
         """
@@ -733,19 +685,6 @@ OBSERVED_KIND = "linear_observed"
 ADVISED = "allowed actions that have more evidence than threshold themselves"
 
 
-class Advice(TypedDict):
-    """Recommendation at an observation; ``outside``: longer than declared, so it was shortened before."""
-
-    step: int
-    observation: list[float]
-    state: str
-    action: str | None
-    advice: str
-    abstains: bool
-    tie: bool
-    outside: bool
-
-
 @dataclass(frozen=True)
 class StoredObserved:
     """A policy over observations read back from a run's folder.
@@ -776,11 +715,12 @@ class StoredObserved:
         content |= {key: self.labels[key] for key in fields}
         return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
 
-    def act(self, observations: Array, steps: Integers, states: Integers) -> list[Advice]:
+    def act(self, observations: Array, steps: Integers, states: Integers) -> list[Dump]:
         """The recommendation at each observation, as logged.
 
         ``observations``, ``steps``, ``states`` ``(N, p)``: as logged, ``(N,)`` from 0, and ``(N,)`` indices of live
         states.
+        Returns one a record; ``outside``: the observation is longer than declared, so it was shortened before.
         Raises CardError if a step is none of the policy's, or an observation is not finite; records are named by
         number.
         """
@@ -789,21 +729,20 @@ class StoredObserved:
         refuse_observations(observations, declared.names)
         x = (observations - np.array(declared.center or 0.0)) / np.array(declared.scale)
         outside = np.linalg.norm(x, axis=1) > declared.radius
-        phi, advices = self.features.of_actions(x, states), list[Advice]()
+        phi, advices = self.features.of_actions(x, states), list[Dump]()
         for i, h in enumerate(steps.tolist()):
             action, tie = self._best(self.backups[h], phi[i])
-            advice = KEEP if action is None else f"use {action}"
             advices.append(
-                Advice(
-                    step=h,
-                    observation=observations[i].tolist(),
-                    state=self.labels["live_states"][states[i]],
-                    action=action,
-                    advice=advice,
-                    abstains=action is None,
-                    tie=tie,
-                    outside=bool(outside[i]),
-                )
+                {
+                    "step": h,
+                    "observation": observations[i].tolist(),
+                    "state": self.labels["live_states"][states[i]],
+                    "action": action,
+                    "advice": KEEP if action is None else f"use {action}",
+                    "abstains": action is None,
+                    "tie": tie,
+                    "outside": bool(outside[i]),
+                }
             )
         return advices
 
@@ -849,6 +788,13 @@ def stored_observed(files: PolicyFiles, report: Body, of: Exported) -> StoredObs
     decisions = stored_decisions(files, report, of)
     return StoredObserved(of, decisions, vector, observed_map(labels["features"]["sample_of"]), tuple(backups), labels)
 
+
+StoredPolicy = StoredDecisions | StoredGains | StoredObserved
+"""A policy with labels, read back from a run's folder: shown, exported, or looked up for one decision.
+
+``shown``: one plain object a row, and the same as lines of text; ``as_csv`` escapes texts, so that no spreadsheet
+evaluates a cell; ``as_json`` is one object with the exact names.
+"""
 
 # by the ``kind`` of policy.json, which a table of decisions on counts does not have
 _CODECS: Mapping[str | None, Codec] = {

@@ -1,7 +1,5 @@
 """The learnt policy of a run of counts, its interval and what covers it; released values and declarations only."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import math

@@ -23,7 +23,7 @@ from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
 from pipeline.facts.evaluation import GATE, MOST_PEOPLE_ROOT_RHO
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.budget import check_delta, fraction_of
-from pipeline.privacy.noise import FastOsNoise, NoiseSource, OsNoise
+from pipeline.privacy.noise import FastOsNoise, NoiseSource, OpenDpNoise, OsNoise
 from pipeline.statistics.ask import Ask
 
 Preset = Literal["paper", "tail", "practical"]
@@ -324,8 +324,6 @@ class Terms:
         """The operating-system sampler that the recipe names: all of them draw the same laws."""
         sampler = "exact" if self.privacy is None else self.privacy.sampler
         if sampler == "opendp":
-            from pipeline.privacy.noise import OpenDpNoise
-
             return OpenDpNoise()
         return FastOsNoise() if sampler == "table" else OsNoise()
 

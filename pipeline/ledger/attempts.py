@@ -10,8 +10,6 @@ operating system's, which drops it with the process.
 A gate before a release is an attempt of its own: its mechanism, its cost, and the entry that charged it.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from bisect import bisect_right

@@ -9,8 +9,6 @@ Which outputs may depend on the rows follows from how it was decided that a run 
 raw data costs no budget; these sentences report it (§0.1-16).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext

@@ -1,7 +1,5 @@
 """Entries of the budget ledger, the hash chain that exposes an edit, and heads kept elsewhere (privacy.md §10)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -6,8 +6,6 @@ A ledger's tables: entries (the chain), head (its newest entry), leases (attempt
 """
 
 # pyright: reportUnknownArgumentType=false
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress

@@ -4,8 +4,6 @@ Order of a run (privacy.md §10): INTENT is on disk before a row is read or a nu
 spent whatever happens next.  The cap is a filter: a request that would pass it is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime

@@ -11,8 +11,6 @@ share taught and which evaluated, never from rows.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -82,7 +80,7 @@ class Reading:
     taught: Fraction
     judged: Fraction
 
-    def holds(self, judges: Reading) -> bool:
+    def holds(self, judges: "Reading") -> bool:
         """Whether it may hold rows of the held-out people of another release."""
         if self.split != judges.split:
             # two splits are independent

@@ -6,8 +6,6 @@ other ids.
 """
 
 # pyright: reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets
@@ -18,14 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
-from pipeline.arrays import Bools, Integers
+from pipeline.arrays import Bools, Hashes, Integers
 from pipeline.files import whole_file, write_file
 from pipeline.ledger.chain import Body, BudgetError, Entry
 from pipeline.privacy.release import HELD_OUT
-
-Hashes = NDArray[np.uint64]
 
 _BYTES = 32
 # of a mode: accounts that are neither the owner nor of its group

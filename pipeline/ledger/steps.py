@@ -12,8 +12,6 @@ anew with every epoch (``epochs``).  No step is added to them; their entries are
 The checks of these steps recompute key, cost, noise and charge from what ledger or certificate state.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

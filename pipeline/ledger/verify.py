@@ -1,8 +1,6 @@
 """Check a run's certificate without the data: arithmetic, hashes, and the ledger entry where a ledger is at hand."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -10,8 +10,6 @@ what was counted before.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
@@ -21,7 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from pipeline.arrays import Integers
+from pipeline.arrays import Hashes, Integers
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs.elsewhere import Seen
@@ -257,13 +255,13 @@ def closed(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
 def count_new(
     snapshots: Sequence[Snapshot],
     card: Card,
-    seen: bounding.Hashes,
+    seen: Hashes,
     key: bytes,
     split: Split | None = None,
     arms: Arms | None = None,
     *,
     whole: bool = False,
-) -> tuple[Tables, bounding.Hashes]:
+) -> tuple[Tables, Hashes]:
     """Count new people and episodes of the snapshots, in their order, a partition in memory at a time.
 
     ``seen`` ``(n, hash_width)``: hashes of all nights so far.

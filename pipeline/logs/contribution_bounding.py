@@ -15,8 +15,6 @@ it was first delivered.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import deque
@@ -28,9 +26,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
-from pipeline.arrays import Bools
+from pipeline.arrays import Bools, Hashes
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.toml import DamagedError
 
@@ -345,14 +342,12 @@ def _in_keyed_order(rows: pl.DataFrame, key: bytes) -> pl.DataFrame:
     return rows.sort("user_id", "_order", "episode_id", "step").drop("_order")
 
 
-Hashes = NDArray[np.uint64]
-
 _USER, _EPISODE = ["u0", "u1"], ["e0", "e1"]
 _EARLIER = ["t0", "t1"]
 
 
 def hash_width(card: Card) -> int:
-    """Words of a kept hash: two for the user, and if episodes are capped two more for the episode.
+    """Hashes of a kept hash: two for the user, and if episodes are capped two more for the episode.
 
     ``card``: its ``unit.recurs``: ``never`` or ``capped``.
     """

@@ -10,8 +10,6 @@ Queries (states or observations, from CSV or NDJSON; other columns are ignored) 
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import io
 import math
 import re

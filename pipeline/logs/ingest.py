@@ -3,8 +3,6 @@
 The first pass spills rows by person into partitions; the second screens, writes and counts a partition at a time.
 """
 
-from __future__ import annotations
-
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import hashlib
 from collections import Counter, defaultdict, deque

@@ -9,8 +9,6 @@ until their release is on disk, and are then removed.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-from __future__ import annotations
-
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Sequence

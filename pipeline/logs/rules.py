@@ -6,8 +6,6 @@ The table's order is the order of precedence: a dropped row is filed once, under
 A card's tolerance is the share of rows that may break a rule before the log is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches

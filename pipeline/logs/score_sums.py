@@ -4,8 +4,6 @@ A person's score is computed from that person's rows and from values fixed befor
 :mod:`pipeline.statistics.moment_layout` bounds these sums.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ A log that is a table in memory is written to a file for the readers, which is r
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -27,7 +25,6 @@ import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.code import is_plugin, plugin, plugin_digest
-from pipeline.declaration.source import Meds
 from pipeline.declaration.toml import CardError, LogError
 from pipeline.files import open_private, private_folder
 from pipeline.logs.contribution_bounding import with_ids
@@ -143,21 +140,16 @@ def readers_of(card: AnyCard) -> dict[str, Reader]:
         case "obp":
             return {".csv": Reader(lambda path, _: obp_types(path), read_obp, 20, lines=True)}
         case "meds":
-            return {".parquet": _windows(source.meds, card.domain.horizon)} if source.meds else {}
+            if (meds := source.meds) is None:
+                return {}
+            windows = partial(episodes.read_meds, meds=meds, horizon=card.domain.horizon)
+            return {".parquet": Reader(lambda path, _: episodes.meds_types(path, meds), windows, 20)}
         case "transitions":
             return {suffix: _flat(inner, _cut_of(card)) for suffix, inner in TABLES.items()}
         case "table":
             return TABLES
         case name:
             return _plugin_readers(name)
-
-
-def _windows(declared: Meds, horizon: int) -> Reader:
-    return Reader(
-        lambda path, _: episodes.meds_types(path, declared),
-        partial(episodes.read_meds, meds=declared, horizon=horizon),
-        20,
-    )
 
 
 def _flat(inner: Reader, cut: episodes.Cut) -> Reader:

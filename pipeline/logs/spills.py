@@ -2,8 +2,6 @@
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import os
 import resource
 import secrets

@@ -5,8 +5,6 @@ No number is used twice.  It stands in the ledger, in run keys and on published 
 (privacy.md §0.2-1).
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

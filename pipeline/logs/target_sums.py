@@ -5,8 +5,6 @@ that count depend on their order (episode, step) and their keys, never on what f
 outcome, or on the action in a table by state, would choose among futures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -37,8 +37,6 @@ integers over the longest one's length.  A product of lengths at most 1 is at mo
 where the product is put on the lattice, by truncation toward zero.  Every row is computed by itself, to the last bit.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, dataclass, replace
@@ -360,7 +358,7 @@ class ObservedMap:
         integers, points = self.of_actions(observations, states).astype(np.int64), (observations, states)
         return FeatureMap(integers, self.steps**2, Fraction(1, self.steps**2), self.told, points)
 
-    def onto(self, steps: int) -> ObservedMap:
+    def onto(self, steps: int) -> "ObservedMap":
         """Features of successors without actions: one vector a successor, on its own lattice."""
         return replace(self, actions=((1,),), steps=steps)
 

@@ -15,8 +15,6 @@ subject to  sum_a d(0, s, a) = start(s),  sum_a d(h+1, s', a) = sum_(s,a) P_h(s'
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,7 +178,7 @@ class _Points:
     visits: Array
     bonus: Array
 
-    def where(self, mask: Bools, other: _Points) -> _Points:
+    def where(self, mask: Bools, other: "_Points") -> "_Points":
         """``other`` where ``here (T,)``, else this."""
         return _Points(
             np.where(mask[:, None, None], other.policies, self.policies),

@@ -4,8 +4,6 @@ Kernels of a set may be sub-stochastic: the missing mass of a row goes to an abs
 """
 
 # pyright: reportUnknownVariableType=false
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 

@@ -28,8 +28,6 @@ With theta uncertain, E[theta' P theta] = mean' P mean + tr(P) error: the Riccat
 theta' P theta makes gains smaller where the effect of a control is not known (control under multiplicative noise).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -7,8 +7,6 @@ an agent that keeps its gains for many episodes requests them together, with the
 For how many episodes a policy is played is declared, or shorter at no cost in privacy (:class:`Pace`).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Generator, Iterator
@@ -18,9 +16,8 @@ from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.arrays import Array, Integers
+from pipeline.arrays import AnyArray, Array, Integers
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Rollout:
     episodes in front. An agent that keeps its policy may also yield the same object again.
     """
 
-    policy: NDArray[Any]
+    policy: AnyArray
     episodes: int | None = None
 
     @property
@@ -79,7 +76,7 @@ class Trajectory:
 
 
 # an online agent: yields rollouts, gets trajectories, returns its last policy
-Agent = Generator[Rollout, Trajectory, NDArray[Any]]
+Agent = Generator[Rollout, Trajectory, AnyArray]
 
 
 @dataclass(frozen=True)

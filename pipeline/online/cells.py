@@ -4,8 +4,6 @@ Cells are measured in parallel processes, and each result is kept under a hash o
 depends on, so that a broken run goes on where it was.  Runs that differ in their seed alone are one row.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

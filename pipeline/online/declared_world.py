@@ -1,8 +1,6 @@
 """A trial's world as a deployment sees it: the card it would declare, values of policies, the proposal."""
 
 # ruff: noqa: N806  (the letters of the paper)
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

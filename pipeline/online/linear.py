@@ -24,8 +24,6 @@ What is not exactly right
 """
 
 # ruff: noqa: N806  (the letters of the paper)
-from __future__ import annotations
-
 import math
 import zlib
 from dataclasses import dataclass

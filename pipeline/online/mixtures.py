@@ -6,8 +6,6 @@ Where a value is called tuned it was chosen on seeds from 1000 on, none of which
 after the noise cost no privacy; ``growth`` and ``gram_share`` are fixed before anything is seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction

@@ -15,8 +15,6 @@ Regret is exact: J of the gains of each episode by the Riccati recursion, less J
 """
 
 # ruff: noqa: N806  (the letters of the paper)
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

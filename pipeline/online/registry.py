@@ -4,8 +4,6 @@ A new agent is one :class:`~pipeline.online.trial.OnlineAgent` in the ``AGENTS``
 package is named ``module:object`` and is the same type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -23,8 +23,6 @@ a name of ``worlds.py``  a tabular world, ``gymnasium:ID`` among them
 And the prior knowledge of an online agent: counts that an offline run has released.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -32,9 +30,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.arrays import Array, Integers
+from pipeline.arrays import AnyArray, Array, Integers
 from pipeline.declaration.card import Card
 from pipeline.declaration.code import is_plugin, plugin
 from pipeline.declaration.toml import CardError
@@ -314,7 +311,7 @@ class CountWorld:
         return counts.counts(), batch.episodes, lost
 
 
-def walked(mdp: TabularMDP, policy: NDArray[Any], episodes: int, rng: np.random.Generator) -> Trajectory:
+def walked(mdp: TabularMDP, policy: AnyArray, episodes: int, rng: np.random.Generator) -> Trajectory:
     """Whole episodes of users who follow one policy, one row each."""
     return Sampler(mdp, rng).episodes(Rollout(policy, episodes))
 

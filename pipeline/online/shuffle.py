@@ -9,8 +9,6 @@ every message is sent and shuffled, as bytes), ``certify`` (4: how many targets 
 checks).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ A claim is a sentence with a metric, a selector of rows, and a comparison: no ve
 
 # pyright: reportUnknownMemberType=false
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

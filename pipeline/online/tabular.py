@@ -17,8 +17,6 @@ step), ``constants`` ("practical").  Agents do not know which states end an epis
 of K further episodes, beside the logged ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -23,8 +23,6 @@ stay, and that alone would look like dependence.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

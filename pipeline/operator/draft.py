@@ -8,8 +8,6 @@ ruin the run (:class:`~pipeline.operator.look.QuestionError`).
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ that of the tables a run releases, pooled over steps if the card says stationary
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
-from __future__ import annotations
-
 import json
 import tomllib
 from collections import Counter

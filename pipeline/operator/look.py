@@ -4,8 +4,6 @@ For the operator only: a guess is a look at the data.  If a wrong guess would ru
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import json
 import re

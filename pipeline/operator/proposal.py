@@ -1,7 +1,5 @@
 """A proposed card and recipe: their keys, a reason beside each, and facts of the log, which stand in no file."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tomllib

@@ -9,8 +9,6 @@ scipy's does: a test compares the results to the last bit.  (R. P. Brent 1973, *
 Derivatives*, chapters 4 and 5.)
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable

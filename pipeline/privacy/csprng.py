@@ -23,8 +23,6 @@ well, and the tails come out exactly, however unlikely they are.  The law is thu
 delta, and a pure guarantee stays pure.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -137,7 +135,7 @@ _BATCH = 2**15
 _MASK = 2**64 - 1
 
 
-def by_rejection(words: Words, size: int, law: Law) -> Integers:
+def by_rejection(words: Words, size: int, law: "Law") -> Integers:
     """Draws ``(size,)`` of exactly the law, of any rational scale: the first kept candidates.
 
     How many candidates are made next depends on how many are missing, never on values.

@@ -3,8 +3,6 @@
 The one conversion is :func:`pipeline.privacy.budget.epsilon_from_rho`; it holds for every rho-zCDP mechanism.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,7 +94,7 @@ class GaussianGuarantee:
         """Epsilon at ``delta``: recomputed from what is drawn, whatever was asked; None without noise."""
         return None if self.rho is None else safe_epsilon(up(self.rho), delta)
 
-    def beside(self, other: GaussianGuarantee) -> GaussianGuarantee:
+    def beside(self, other: "GaussianGuarantee") -> "GaussianGuarantee":
         """Both released from the same users: costs add up."""
         both = None if self.rho is None or other.rho is None else self.rho + other.rho
         return GaussianGuarantee(self.trust, both)

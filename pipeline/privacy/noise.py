@@ -7,8 +7,6 @@ says synthetic, whatever the caller intended (privacy.md §9).  They are separat
 OpenDP's samplers: a second implementation of the same laws, to check ours against.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

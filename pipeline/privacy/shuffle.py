@@ -33,8 +33,6 @@ dots: Doroshenko et al. 2022), which only enlarges every divergence.  Fewer chan
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

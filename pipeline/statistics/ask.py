@@ -1,7 +1,5 @@
 """Budget of a private sum, its calibration, and its split over tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -52,7 +50,7 @@ class Ask:
             return None
         return fraction_of(rho_from_epsilon(float(self.epsilon), self.delta))
 
-    def less(self, spent: Fraction) -> Ask:
+    def less(self, spent: Fraction) -> "Ask":
         """The budget that remains after ``spent``."""
         if not spent:
             return self

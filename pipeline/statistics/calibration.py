@@ -8,8 +8,6 @@ The measure is crude on purpose: as if all people stayed to the last step and vi
 cells have a lower ratio, and a policy needs only the cells that it uses.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

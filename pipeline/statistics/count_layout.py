@@ -9,8 +9,6 @@ Integers instead of reals: the declared lattice on which rewards are summed (pri
 Noise is added to integers only, so every real input is put on a declared lattice *before* it is summed.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -25,8 +25,6 @@ most.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -14,8 +14,6 @@ A step's Gram matrix and targets come from one row a person, so they are bounded
 more than the sum of its tables.  ``ledger verify`` computes it; it does not know how scales were chosen.
 """
 
-from __future__ import annotations
-
 # ruff: noqa: N806  (the letters of the paper)
 import re
 from collections.abc import Mapping, Sequence

@@ -21,8 +21,6 @@ SDP-PE's batches have the same law of noise in all counters, and one programme f
 """
 
 # pyright: reportUnknownMemberType=false
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ counted side by side: one person moves each count by one, R in all (L2²).  Of m
 counts under the first one broken only, which moves two counts at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -5,8 +5,6 @@ from it; the scales of later calls are adaptive (they follow earlier *noisy* ans
 fixed here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping
@@ -119,7 +117,7 @@ class LinearPlan:
         """True where scales are those that the paper prints."""
         return self.terms.ask.calibration == "paper"
 
-    def without_noise(self) -> LinearPlan:
+    def without_noise(self) -> "LinearPlan":
         """The same queries with exact answers: a baseline, simulation only."""
         return replace(self, terms=replace(self.terms, ask=replace(self.terms.ask, rho=None, epsilon=None)))
 

@@ -22,8 +22,6 @@ new release with its own charge (privacy.md §0.1-4).  Only the one-shot release
 """
 
 # ruff: noqa: N806  (the letters of the paper)
-from __future__ import annotations
-
 import itertools
 
 # pyright: reportUnknownVariableType=false

@@ -25,8 +25,6 @@ The paper's are norms of one episode, not of a difference of two.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

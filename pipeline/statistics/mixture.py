@@ -35,8 +35,6 @@ the last bit.  An episode is a person.  All three are protocols of a simulation:
 because the holder of logs is a central curator, whatever is computed from them (privacy.md §0.1-3).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

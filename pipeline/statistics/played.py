@@ -29,8 +29,6 @@ night's level add up to it, and each of T nights has a level of .01 / T: over al
 never worse than practice is called with a chance of at most 1 %.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -27,8 +27,6 @@ local      ``Once`` over the users        their own message
 All are protocols of a simulation: the holder of logs is a central curator (privacy.md §0.1-3).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -118,7 +116,7 @@ class PrivateSum:
             m if m.running is None else replace(m, running=replace(m.running, error=error)) for m in self.mechanisms
         )
 
-    def with_slack(self, noise: NoiseSource, epsilon: float) -> PrivateSum:
+    def with_slack(self, noise: NoiseSource, epsilon: float) -> "PrivateSum":
         """The same with the sampler's share of delta listed; see
         :func:`~pipeline.privacy.release.with_sampler_slack`.
         """

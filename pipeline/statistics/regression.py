@@ -4,8 +4,6 @@ The mechanism holds the rows; the planner passes *functions* of a state's featur
 planner serves counts of a finite world, rows of a log and streams of observations alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar

@@ -15,8 +15,6 @@ the width at which temporal differences are cut.  It is part of the mechanism an
 """
 
 # ruff: noqa: N806  (the letters of the docstring)
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence

@@ -18,8 +18,6 @@ them are checked before anything is charged, and again whenever one is read.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import hashlib
 import hmac
 import io
@@ -35,7 +33,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.arrays import Integers
+from pipeline.arrays import Hashes, Integers
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.numbers import number
 from pipeline.files import private_folder, remove_file, sync_all, write_file
@@ -46,7 +44,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import RECIPE
 from pipeline.ledger.steps import Step, committed_steps, counter_intents, counter_key, overtaken, step_price
 from pipeline.logs.aggregate import Arms, count_new
-from pipeline.logs.contribution_bounding import Hashes, hash_width
+from pipeline.logs.contribution_bounding import hash_width
 from pipeline.logs.parts import Split
 from pipeline.logs.store import Snapshot, numbers, snapshots, sound
 from pipeline.logs.summing import HERE

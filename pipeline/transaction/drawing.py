@@ -7,8 +7,6 @@ is looked at, committed, and reused by every retry.  Its comparison with a toler
 tolerance draws nothing again.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The other caller of the transaction is :mod:`pipeline.transaction.continual_step`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction

@@ -22,8 +22,6 @@ A lineage's place in the operator's store: lock, newest ledger entry seen, its c
 Recovery after runs that died: a finished release is committed, everything else is deleted and stays spent.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -340,7 +338,7 @@ def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineag
 @contextmanager
 def transaction(
     lineage: OpenLineage, run_key: str, rho: Fraction | Price, fields: Body, stages: Sequence[str], noise: NoiseSource
-) -> Generator[Transaction]:
+) -> "Generator[Transaction]":
     """Charge a release, then enter the block, which draws the stages and commits.
 
     ``lineage``, ``run_key``: from :func:`open_lineage`, and the hex key of the release.

@@ -91,8 +91,6 @@ kernel mixes at once, so that the reward of the step is nearly all that an actio
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import re
 import zipfile
 from collections import defaultdict

@@ -17,8 +17,6 @@ Values are rewards, that is minus expected costs, so that more is better as ever
 """
 
 # ruff: noqa: N803, N806  (the letters of the paper)
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

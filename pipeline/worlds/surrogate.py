@@ -5,8 +5,6 @@ log of so many people is drawn from it, released at the recipe's noise and plann
 """
 
 # ruff: noqa: N803, N806  (H, L, A, S as everywhere)
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -11,8 +11,6 @@ beside its released mean.  None of this is evidence beyond the release itself.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import json
 import math
 import shutil

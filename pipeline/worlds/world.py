@@ -12,17 +12,14 @@ estimate the *binned process* of the logging policy, which is the world itself o
 """
 
 # pyright: reportUnknownArgumentType=false
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.arrays import Array, Bools, Integers
+from pipeline.arrays import AnyArray, Array, Bools, Integers
 from pipeline.declaration.card import Card, CardError, task_of
 from pipeline.declaration.domain import StateFeatures, table_of_features
 from pipeline.mdp.model import TabularMDP
@@ -285,7 +282,7 @@ def _drawn(trials: Integers, ordered: Array, likely: Integers, rng: np.random.Ge
     return _swap_with_last(rng.multinomial(trials, ordered), likely)
 
 
-def _swap_with_last(x: NDArray[Any], column: Integers) -> NDArray[Any]:
+def _swap_with_last(x: AnyArray, column: Integers) -> AnyArray:
     """A copy of ``x (..., C)`` in which entry ``column (...)`` and the last one have changed places."""
     out = x.reshape(-1, x.shape[-1]).copy()
     index = np.arange(len(out)), column.reshape(-1)

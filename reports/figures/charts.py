@@ -1,8 +1,6 @@
 """From values to an inline SVG that needs nothing around it; and curves: a line an agent, a band, a facet a panel."""
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import json
 import math
 import re

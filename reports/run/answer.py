@@ -6,8 +6,6 @@ other, and the gains of a controller over the steps, as inline SVG.
 Of intervals, places are percentages and letters keep their size: that picture is read on a phone, a screen and paper.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +16,8 @@ from itertools import accumulate
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
+from pipeline.facts import learnt
 from pipeline.facts.evaluation import Evaluated, people_needed, share_that_judges
-from pipeline.facts.learnt import (
-    NO_GUARANTEE,
-    Baseline,
-    Decisions,
-    Gains,
-    PolicyView,
-    TabularConstants,
-    Truth,
-    ValueFacts,
-)
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
 from pipeline.facts.report import Report, verdict_of
 from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, ends_near, no_test, round_up
@@ -167,7 +156,7 @@ MOST_LINES = len(PALETTE)
 _WIDE, _HEIGHT, _LEGEND = 380, 150, 15
 
 
-def gains_figure(view: Gains) -> Figure:
+def gains_figure(view: learnt.Gains) -> Figure:
     """A line an observed number and control: its gain at each step."""
     lines = _largest(view)
     names, gains = [_name(view, d, n) for d, n in lines], [view.gains[:, d, n].tolist() for d, n in lines]
@@ -188,14 +177,14 @@ def gains_figure(view: Gains) -> Figure:
     return Figure(partial(draw_chart, "gains", values, *labels), text, note)
 
 
-def _largest(view: Gains) -> list[tuple[int, int]]:
+def _largest(view: learnt.Gains) -> list[tuple[int, int]]:
     """(control, coordinate) of the gains with most weight over the episode, in their own order."""
     size = np.abs(view.gains).sum(0)
     order = np.argsort(-size.reshape(-1), kind="stable")[:MOST_LINES]
     return sorted((int(i) // size.shape[1], int(i) % size.shape[1]) for i in order)
 
 
-def _name(view: Gains, control: int, coordinate: int) -> str:
+def _name(view: learnt.Gains, control: int, coordinate: int) -> str:
     numbers = f"{control + 1}.{coordinate + 1} "
     return numbers + shorten(f"{clean(view.action[control])} for {clean(view.observation[coordinate])}", 34)
 
@@ -228,7 +217,7 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
 
 def worth(improvement: Improvement) -> str:
     """A warning where the interval guarantees nothing."""
-    return ", modelled: not a guarantee" if improvement.status in NO_GUARANTEE else ""
+    return ", modelled: not a guarantee" if improvement.status in learnt.NO_GUARANTEE else ""
 
 
 def _needed(verdict: Verdict) -> str:
@@ -341,7 +330,7 @@ def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
     Returns none where no number may stand first: an estimate that is withheld, or a model's alone on real people.
     """
     v = report.value
-    plain = v.status in NO_GUARANTEE and report.dataset.kind == "real"
+    plain = v.status in learnt.NO_GUARANTEE and report.dataset.kind == "real"
     if verdict.answer == "withheld" or (plain and report.evaluation is None):
         return None
     possible = float(v.lower_trivial), float(v.upper_trivial)
@@ -381,16 +370,16 @@ def _marks(report: Report) -> list[Mark]:
     return rows
 
 
-def _new(v: ValueFacts, truth: float | None) -> Mark:
+def _new(v: learnt.ValueFacts, truth: float | None) -> Mark:
     # a trivial end is not drawn
     lower = None if v.lower_flag == "trivial" else v.lower
     if lower is None and v.estimate is None:
         return Mark(_NEW, "no value is claimed", own=True, truth=truth)
-    name = f"{_NEW} ({_MODEL})" if v.status in NO_GUARANTEE else _NEW
+    name = f"{_NEW} ({_MODEL})" if v.status in learnt.NO_GUARANTEE else _NEW
     return _mark(name, (v.estimate, lower, v.upper), truth, own=True)
 
 
-def _modelled(name: str, b: Baseline | None, truth: float | None) -> Mark:
+def _modelled(name: str, b: learnt.Baseline | None, truth: float | None) -> Mark:
     if b is None or b.trivial:
         return Mark(name, "unknown" if truth is None else f"truly {number(truth, 3)}", truth=truth)
     return _mark(f"{name} ({_MODEL})", (b.estimate, b.lower, b.upper), truth)
@@ -407,7 +396,7 @@ def _mark(name: str, known: tuple[float | None, ...], truth: float | None, *, ow
     return Mark(name, words, estimate, lower, upper, own, truth)
 
 
-def known_truth(report: Report) -> Truth | None:
+def known_truth(report: Report) -> learnt.Truth | None:
     """The true values of a synthetic world; None for real data, whatever the report holds."""
     return report.truth if report.dataset.kind == "synthetic" else None
 
@@ -455,7 +444,7 @@ class Change:
     decisions: float
 
 
-def changes(view: Decisions, noise: float) -> tuple[list[Change], float]:
+def changes(view: learnt.Decisions, noise: float) -> tuple[list[Change], float]:
     """The changes from practice, most decisions first, and the number of all decisions."""
     differences: list[Change] = []
     pooled = len(view.practice) == 1
@@ -482,7 +471,7 @@ def _noise(report: Report) -> float:
 def _counted(report: Report) -> str:
     """Which decisions the released rows count: `dp-one-step` takes a person's first ones."""
     data, constants = report.dataset, report.constants
-    values = constants.policy.values if isinstance(constants, TabularConstants) else {}
+    values = constants.policy.values if isinstance(constants, learnt.TabularConstants) else {}
     # other agents count every row
     most = data.horizon * data.episodes_per_user
     rows, cap = (int(values.get(name, most)) for name in ("rows of a person", "cap"))
@@ -493,12 +482,12 @@ def _counted(report: Report) -> str:
     return f"{counted}, the same one in a state counted at most {'once' if cap == 1 else f'{number(cap)} times'}"
 
 
-def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
+def whom_card(report: Report, view: learnt.PolicyView, verdict: Verdict) -> AnswerCard:
     """States and decisions that change, and the actions before and after."""
     name = "For whom it changes"
     if verdict.answer == "nothing_changes":
         return AnswerCard(name, "Nobody", ("Current practice goes on everywhere.",))
-    if isinstance(view, Gains):
+    if isinstance(view, learnt.Gains):
         if not report.policy.left_zero:
             return AnswerCard(name, "Nobody", ("All gains are zero: this controller does nothing.",))
         words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
@@ -547,7 +536,7 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
     return AnswerCard(name, f"{about} of decisions{which}", words, rows)
 
 
-def _when(view: Decisions, run: policy_sections.Steps) -> str:
+def _when(view: learnt.Decisions, run: policy_sections.Steps) -> str:
     every = (run.first, run.last) == (0, len(view.action) - 1)
     return "" if every else f", step {steps(run.first, run.last)}"
 
@@ -611,7 +600,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     name, gain = "How sure", verdict.improvement
     if gain is None or verdict.answer in _UNTESTED:
         return AnswerCard(name, _UNTESTED[verdict.answer], (OPERATOR,))
-    tested, decided = gain.status not in NO_GUARANTEE, verdict.answer in ("better", "worse")
+    tested, decided = gain.status not in learnt.NO_GUARANTEE, verdict.answer in ("better", "worse")
     answer = "By a model only" if not tested else "Better or worse is open"
     if decided and tested:
         answer = ("Confirmed", "Confirmed on one condition", "Confirmed on conditions")[min(len(verdict.conditions), 2)]
@@ -795,7 +784,7 @@ def _or_budget(report: Report, rho: float | None) -> str:
 _SIGNED = ("Adopt / keep practice / more data first", "Name", "Date", "Signature")
 
 
-def opening(report: Report, view: PolicyView) -> Opening:
+def opening(report: Report, view: learnt.PolicyView) -> Opening:
     """The answer, its picture, for whom it changes, how sure it is, what it costs, what to do, and the promise."""
     verdict, promise = verdict_of(report), report.guarantee
     following, *rows = _next(report, verdict)

@@ -4,8 +4,6 @@ Pages of scheduled runs for a server: released facts and declared constants, as 
 """
 
 # pyright: reportUnknownArgumentType=false
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

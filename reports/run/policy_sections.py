@@ -6,8 +6,6 @@ A tabular policy, its shares and its weights as inline SVG: self-contained, legi
 """
 
 # pyright: reportUnknownArgumentType=false
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +13,9 @@ from functools import partial
 
 import numpy as np
 
+from pipeline.arrays import Array, Bools
 from pipeline.declaration.numbers import clean, number
-from pipeline.facts.learnt import NO_GUARANTEE, Bools, Decisions, Floats, Practice, TabularConstants, Weights
+from pipeline.facts.learnt import NO_GUARANTEE, Decisions, Practice, TabularConstants, Weights
 from pipeline.facts.report import Report
 from reports.figures.charts import HATCH, INK, draw_chart
 from reports.page import Figure, PageTable, Section, between, names, percent, span, steps, table
@@ -60,8 +59,8 @@ class Shares:
     ``practice`` ``(A,)``: share of the same visits in which practice took it; None where it is nowhere known.
     """
 
-    policy: Floats
-    practice: Floats | None
+    policy: Array
+    practice: Array | None
     silent: float
     known: float
 
@@ -132,8 +131,8 @@ def practice_section(report: Report, view: Decisions) -> Section | None:
 class BesidePractice:
     """The policy beside one step of practice, ``(H, L)`` each; NaN and False where practice is not known."""
 
-    followed: Floats
-    gain: Floats
+    followed: Array
+    gain: Array
     apart: Bools
 
 
@@ -173,7 +172,7 @@ def _cells(run: Steps) -> tuple[slice, int]:
     return slice(run.first, run.last + 1), run.state
 
 
-def _counted(table: Floats, run: Steps) -> Floats:
+def _counted(table: Array, run: Steps) -> Array:
     """The rows ``(steps, A)`` of a table of counts or of practice; one for all steps has nothing to slice."""
     return table[:, run.state] if len(table) == 1 else table[_cells(run)]
 

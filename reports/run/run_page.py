@@ -6,8 +6,6 @@ For engineers: constants, a linear controller, the consistency certificate, doma
 """
 
 # ruff: noqa: N806  (gains and matrices have their letters)
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Sequence

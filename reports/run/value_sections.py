@@ -3,8 +3,6 @@
 Sections of a simulated run: suboptimality and regret, beside agents that learn nothing and agents without noise.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Pages of studies (claims, figure, numbers) and of audits (lower bounds by attacks)."""
 
 # pyright: reportUnknownMemberType=false
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence

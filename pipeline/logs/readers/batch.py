@@ -8,8 +8,6 @@ text would end the process.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -56,7 +54,7 @@ class Batch:
     lines: Integers
     malformed: pl.DataFrame
 
-    def set_aside(self, odd: pl.Series, why: str) -> Batch:
+    def set_aside(self, odd: pl.Series, why: str) -> "Batch":
         """Move the rows that ``odd`` marks to the malformed ones."""
         if not odd.any():
             return self
@@ -183,7 +181,6 @@ def _type_of(dtype: Any) -> pl.DataType:
 BATCH_ROWS = 1 << 18
 _USUAL_COLUMNS = 12
 # a number for each row of a column: its bytes, or its invalid texts
-_Measure = Callable[[Any], Integers]
 
 
 def batch_rows(columns: list[str]) -> int:
@@ -327,7 +324,7 @@ def _grows(kind: Any) -> bool:
     return not (pa.types.is_primitive(kind) or pa.types.is_null(kind))
 
 
-def _measured(array: Any, measure: _Measure) -> Integers:
+def _measured(array: Any, measure: Callable[[Any], Integers]) -> Integers:
     """``(n,)``: the measure summed over each row of a column, parts of lists and structs included."""
     if isinstance(array, pa.DictionaryArray):
         measures = np.append(_measured(array.dictionary, measure), 0)

@@ -27,8 +27,6 @@ readings with ``at = "start"``.  Rows of a shard usually come subject by subject
 its last one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path

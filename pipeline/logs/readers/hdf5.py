@@ -13,8 +13,6 @@ Arrow or Parquet: a folder for each episode, named by its number, with one file;
 observation.  All record batches of a file are one episode.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import zlib
@@ -28,9 +26,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from pipeline.arrays import Bools, Integers
+from pipeline.arrays import AnyArray, Bools, Integers
 from pipeline.declaration.toml import CardError, LogError
 from pipeline.logs.decode import NUMBERS
 from pipeline.logs.readers import batch as framing
@@ -179,7 +176,7 @@ def _numbers(dtype: Any, shape: tuple[int, ...]) -> pl.DataType:
     return pl.Series(_plain(np.zeros((0, size), dtype=dtype))).dtype
 
 
-def values(data: Stored, low: int, high: int) -> NDArray[Any]:
+def values(data: Stored, low: int, high: int) -> AnyArray:
     """Entries ``low … high - 1`` as ``(n, size)`` numbers, or ``(n,)`` texts (objects).
 
     Raises LogError if a chunk that was written is not whole.
@@ -190,7 +187,7 @@ def values(data: Stored, low: int, high: int) -> NDArray[Any]:
     if h5py.check_string_dtype(data.dtype) is not None:
         return np.array(data.data.asstr(errors="surrogateescape")[low:high].tolist(), dtype=object)
     if low > 0 or high < len(data):
-        entries: NDArray[Any] = data.data[low:high]
+        entries: AnyArray = data.data[low:high]
     else:
         # by the low-level interface, as in :func:`member`; chunks that were never written leave the zeros
         entries = np.zeros(data.shape, data.dtype)
@@ -257,7 +254,7 @@ def _unfolded_lzf(content: bytes, most: int) -> int:
 NO_TEXT = "text that is not UTF-8, or longer than 1 MiB"
 
 
-def no_text(values: NDArray[Any]) -> Bools:
+def no_text(values: AnyArray) -> Bools:
     """``(n,)``: whether an entry is invalid text, or longer than a record may be."""
     if values.dtype != object:
         return np.zeros(len(values), dtype=np.bool_)
@@ -271,7 +268,7 @@ def _encodable(text: str) -> bool:
         return False
 
 
-def series(values: NDArray[Any]) -> pl.Series:
+def series(values: AnyArray) -> pl.Series:
     """Convert the result of :func:`values` to a column; invalid text is null."""
     if values.dtype == object:
         values[no_text(values)] = None
@@ -279,7 +276,7 @@ def series(values: NDArray[Any]) -> pl.Series:
     return pl.Series(_plain(values))
 
 
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
+def _plain(values: AnyArray) -> AnyArray:
     """Convert ``(n, size)`` to this machine's byte order; ``(n,)`` if an entry is one number."""
     kind = np.dtype(np.float32) if values.dtype == np.float16 else values.dtype.newbyteorder("=")
     native = np.ascontiguousarray(values, dtype=kind)
@@ -346,7 +343,7 @@ class _Place:
     later: int
     entry: int | None
 
-    def take(self, values: NDArray[Any], rows: int) -> NDArray[Any]:
+    def take(self, values: AnyArray, rows: int) -> AnyArray:
         """Take the column's entries of the first ``rows`` rows."""
         cut = values[self.later : rows + self.later]
         return cut if self.entry is None else cut[:, [self.entry]]
@@ -357,11 +354,11 @@ class _BatchBuilder:
 
     def __init__(self, request: Request) -> None:
         self._request, self.rows = request, 0
-        self._pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in request.without(*NUMBERED)}
+        self._pieces: dict[str, list[AnyArray]] = {name: [] for name in request.without(*NUMBERED)}
         self._numbers: list[Integers] = []
         self._steps: list[Integers] = []
 
-    def add(self, columns: dict[str, NDArray[Any]], number: int, steps: range) -> None:
+    def add(self, columns: dict[str, AnyArray], number: int, steps: range) -> None:
         """Add some transitions of an episode."""
         for name, pieces in self._pieces.items():
             pieces.append(columns[name])
@@ -387,7 +384,7 @@ class _BatchBuilder:
         return Batch(frame.select(self._request.columns), framing.lines_from(first, self.rows), lost)
 
 
-def _pieces(group: Any, request: Request, path: Path, location: str) -> Iterator[tuple[dict[str, NDArray[Any]], range]]:
+def _pieces(group: Any, request: Request, path: Path, location: str) -> Iterator[tuple[dict[str, AnyArray], range]]:
     """Yield columns and step numbers of an episode, a bounded number of rows at a time."""
     places = {name: _place(group, name, path, location) for name in request.without(*NUMBERED)}
     bases = dict.fromkeys(["rewards", *(place.base for place in places.values())])
@@ -440,7 +437,7 @@ def _check_type(name: str, place: _Place, dtype: pl.DataType, *, lists: bool) ->
         raise LogError(f"{name}: entries are {dtype}, and cannot be read as {'a vector' if lists else 'one cell'}")
 
 
-def _cells(values: NDArray[Any], *, lists: bool) -> pl.Series:
+def _cells(values: AnyArray, *, lists: bool) -> pl.Series:
     """Convert entries of one type to lists of numbers, or to text."""
     if lists:
         return pl.Series(values.astype(np.float64)).cast(NUMBERS)

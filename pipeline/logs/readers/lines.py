@@ -17,8 +17,6 @@ commas outside quotes, all at once.  The others go through the standard parser o
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
-from __future__ import annotations
-
 import csv
 import io
 import json
