@@ -141,13 +141,11 @@ def test_the_charge_is_on_disk_before_a_row_is_read_and_a_cap_stops_it(people, m
     assert len(seen) == 2
 
 
-def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(people, monkeypatch):
+def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(people, dies_at):
     family, shop, home = people
     recipe, lines = str(shop / f"{family.planned[0]}.toml"), []
-    with monkeypatch.context() as m:
-        m.setattr("pipeline.ledger.ledger.Ledger.commit", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            run_job(recipe, home)
+    with dies_at("pipeline.ledger.ledger.Ledger.commit"):
+        run_job(recipe, home)
     assert run_job(recipe, home, say=lines.append)["replayed"]
     assert any("recovered after a crash: committed" in line for line in lines) and spent(family, shop) <= 1
 
