@@ -144,6 +144,10 @@ _CONSTANTS = {
     # how long is waited
     "patience": ("pipeline.logs.elsewhere._PATIENCE",),
     "server": ("flows.server.serving._PATIENCE",),
+    # the operating system's bytes, the ledger's time, forecasts that travel with the program
+    "urandom": ("pipeline.privacy.csprng.urandom",),
+    "clock": ("pipeline.ledger.ledger.datetime",),
+    "shipped": ("flows.jobs.plan.SHIPPED",),
     # terms of formulas
     "ridge": ("pipeline.agents.one_step_value._RIDGE",),
     "deviations": ("pipeline.agents.suboptimality.Z",),

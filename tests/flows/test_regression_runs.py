@@ -210,11 +210,11 @@ ALONE: dict[tuple[str, str], Any] = {}
 
 
 @pytest.mark.parametrize(("family", "recipe", "record"), NEIGHBOURS)
-def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, capfd, family, recipe, record):
+def test_every_published_byte_is_the_same_for_neighbours(
+    tmp_path, monkeypatch, constants, capfd, family, recipe, record
+):
     """The release of the second run is made that of the first, as if its noise had fallen so."""
-    import pipeline.ledger.ledger as ledger_module
-
-    monkeypatch.setattr(ledger_module, "datetime", Clock)
+    constants(clock=Clock)
     kind = FAMILIES[family]
     original = getattr(*kind.draws)
 
