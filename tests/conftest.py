@@ -9,6 +9,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,71 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance is the same in every run: see :mod:`tests.settled`."""
     settle(monkeypatch)
+
+
+# what a test asks for -> where the constant stands, of which it wants another value
+_CONSTANTS = {
+    # how much is read, kept or written at a time
+    "block": ("pipeline.logs.readers.lines.BLOCK_BYTES",),
+    "batch": tuple(f"pipeline.logs.readers.{module}.BATCH_ROWS" for module in ("batch", "episodes", "hdf5")),
+    "fast": ("pipeline.logs.readers.batch._SMALL",),
+    "episode": ("pipeline.logs.readers.episodes.EPISODE_BYTES",),
+    "rows": ("pipeline.logs.spills.MOST_ROWS",),
+    "partition": ("pipeline.logs.spills.ROWS_PER_PARTITION",),
+    "scan": ("pipeline.logs.aggregate._SCAN_ROWS",),
+    "parts": ("pipeline.logs.aggregate.PARTS_TOGETHER", "pipeline.logs.regression_sums.TallySums.together"),
+    "piece": ("pipeline.logs.contribution_bounding._PIECE_ROWS",),
+    "cells": ("pipeline.learners.linear_request._MOST_COUNTED",),
+    "chunk": ("pipeline.worlds.simulated_logs._CHUNK",),
+    "file": ("pipeline.worlds.simulated_logs._ROWS_PER_FILE",),
+    # files that may be open
+    "open": ("pipeline.logs.spills.most_partitions",),
+    # how long is waited
+    "patience": ("pipeline.logs.elsewhere._PATIENCE",),
+    "server": ("flows.server.serving._PATIENCE",),
+    # the operating system's bytes, the ledger's time, forecasts that travel with the program
+    "urandom": ("pipeline.privacy.csprng.urandom",),
+    "clock": ("pipeline.ledger.ledger.datetime",),
+    "shipped": ("flows.jobs.plan.SHIPPED",),
+    # terms of formulas
+    "ridge": ("pipeline.agents.one_step_value._RIDGE",),
+    "deviations": ("pipeline.agents.suboptimality.Z",),
+    "lower_order": ("pipeline.agents.pessimism.LOWER_ORDER",),
+    "gram_share": ("pipeline.statistics.linear_sums.GRAM_SHARE",),
+    "reach": ("pipeline.logs.doubly_robust_rows.REACH",),
+}
+
+
+@pytest.fixture
+def constants(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give constants other values for a test, by the names of :data:`_CONSTANTS`."""
+
+    def put(**asked: Any) -> None:
+        for name, value in asked.items():
+            for place in _CONSTANTS[name]:
+                monkeypatch.setattr(place, value)
+
+    return put
+
+
+@pytest.fixture
+def dies_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractContextManager[None]]:
+    """Within ``dies_at(places)`` the process is killed where it calls one of them, and nobody catches it."""
+
+    class KilledError(BaseException):
+        pass
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KilledError
+
+    @contextmanager
+    def at(*places: str) -> Iterator[None]:
+        with monkeypatch.context() as dead, pytest.raises(KilledError):
+            for place in places:
+                dead.setattr(place, die)
+            yield
+
+    return at
 
 
 @pytest.fixture(scope="module")

@@ -156,8 +156,8 @@ def moments(P, r, start, phi, known, weight, practice=True):
     return Moments(phi.T @ W @ phi, phi.T @ W @ pi @ phi, phi.T @ W @ error, of, 0.0)
 
 
-def test_with_features_of_every_cell_values_are_those_of_the_policy(monkeypatch):
-    monkeypatch.setattr("pipeline.agents.one_step_value._RIDGE", 0.0)
+def test_with_features_of_every_cell_values_are_those_of_the_policy(constants):
+    constants(ridge=0.0)
     P, r, start, phi, H = world()
     found = confirm(proposal(5), np.full((2, 5), 500.0), 0.0)
     model = fit(found, phi, moments(P, r, start, phi, first_values(found.proposal), np.full(5, 100.0)), H)
@@ -167,8 +167,8 @@ def test_with_features_of_every_cell_values_are_those_of_the_policy(monkeypatch)
     assert model.values == pytest.approx(V, abs=1e-9)
 
 
-def test_weights_of_steps_are_ratios_of_where_policies_are(monkeypatch):
-    monkeypatch.setattr("pipeline.agents.one_step_value._RIDGE", 0.0)
+def test_weights_of_steps_are_ratios_of_where_policies_are(constants):
+    constants(ridge=0.0)
     P, r, start, phi, H = world()
     known = first_values(confirm(proposal(5), np.full((2, 5), 500.0), 0.0).proposal)
     d_mu, d_pi = np.zeros((H, 5)), np.zeros((H, 5))

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.agents import suboptimality
 from pipeline.agents.suboptimality import best_supported, rows_of
 from pipeline.declaration.card import task_of
 from pipeline.mdp.model import TabularMDP
@@ -61,8 +60,8 @@ def test_the_end_holds_where_nothing_is_to_be_chosen_and_not_where_noise_is_igno
     assert deaf < 0.85 * runs
 
 
-def test_exact_counts_give_the_best_value_of_what_was_counted(monkeypatch):
-    monkeypatch.setattr(suboptimality, "Z", 0.0)
+def test_exact_counts_give_the_best_value_of_what_was_counted(constants):
+    constants(deviations=0.0)
     mdp, card = world(6)
     counts = sample(mdp, card, 3_000, np.random.default_rng(1))
     planned = private_counts(count_sum(card, Ask()).draw(counts, SeededNoise(np.random.SeedSequence(1))), card)

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from pipeline.agents import pessimism
 from pipeline.agents.apvi import apvi, model, policy_bounds
 from pipeline.agents.pessimism import constants
 from pipeline.mdp.model import TabularMDP
@@ -37,6 +36,6 @@ def test_the_interval_holds_where_a_reward_is_rare():
     assert misses() == 0
 
 
-def test_without_the_term_of_lower_order_it_does_not(monkeypatch):
-    monkeypatch.setattr(pessimism, "LOWER_ORDER", 0.0)
+def test_without_the_term_of_lower_order_it_does_not(constants):
+    constants(lower_order=0.0)
     assert misses() >= DRAWS // 10

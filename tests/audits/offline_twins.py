@@ -43,7 +43,7 @@ from pipeline.statistics.lq import LqSums, draw_lq, lq_sum
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.one_step_layout import FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum
-from tests.audits.broken import Make, Repeating, Thinner, Twin, drawing_sum, releasing
+from tests.audits.broken import FOUR_THIRDS, THREE, Make, Repeating, Thinner, Twin, drawing_sum, releasing
 from tests.conftest import card_dict
 
 LQ = lq_sum(LqSums(2, 2, 2, episodes=50), Fraction(1))
@@ -315,7 +315,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {
             "half the variance": Twin(linear, 20, thin),
             "add/remove Gram": Twin(lambda: linear(mostly_gram(draw_answers), MOSTLY_GRAM), 2000),
-            "features not clipped": Twin(lambda: linear(long_features), 500),
+            "features not clipped": Twin(lambda: linear(long_features), 150),
         },
     ),
     "interactive, halves": (
@@ -348,8 +348,8 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: nights("tree"),
         {
             "half the variance": Twin(lambda: nights("tree", 0.5)),
-            "a level too few": Twin(lambda: nights("tree", 0.75), 20_000),
-            "redrawn row noise": Twin(lambda: nights("tree", made=Redrawn)),
+            "a level too few": Twin(lambda: nights("tree", 0.75), FOUR_THIRDS),
+            "redrawn row noise": Twin(lambda: nights("tree", made=Redrawn), THREE),
             "one draw shared by all rows of a night": Twin(lambda: nights("tree", made=Shared)),
             "seeded noise": Twin(lambda: nights("tree"), noise=Repeating),
         },
@@ -358,7 +358,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: nights("toeplitz"),
         {
             "half the variance": Twin(lambda: nights("toeplitz", 0.5)),
-            "redrawn row noise": Twin(lambda: nights("toeplitz", made=Redrawn)),
+            "redrawn row noise": Twin(lambda: nights("toeplitz", made=Redrawn), THREE),
         },
     ),
     "nightly tree, three episodes a person": (

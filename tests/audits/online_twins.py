@@ -29,7 +29,18 @@ from pipeline.statistics.mixture import LATTICE, MixtureMessage
 from pipeline.statistics.online_counts import BatchLayout, OnlineLayout
 from pipeline.statistics.private_sum import begin, entry_variances, tight
 from pipeline.statistics.regression import Visits
-from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin, drawing
+from tests.audits.broken import (
+    FOUR_THIRDS,
+    THREE,
+    THREE_HALVES,
+    FewCoins,
+    Make,
+    Repeating,
+    RepeatingCoins,
+    Thinner,
+    Twin,
+    drawing,
+)
 
 ASK = Ask(epsilon=7.0, delta=1e-5)
 MESSAGE = MixtureMessage(2, 1, 1.0, (1.0,), 1.0, unit=False)
@@ -175,16 +186,22 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: counter("plain"),
         {
             "half the variance": Twin(lambda: counter("plain", variances=scaled("plain", 0.5, 0.5))),
-            "natural-log levels": Twin(lambda: counter("plain", variances=scaled("plain", 0.75, 0.75)), 20_000),
-            "add/remove Gram": Twin(lambda: counter("plain", EVEN, variances=scaled("plain", 0.5, 1, EVEN)), 20_000),
-            "redrawn node noise": Twin(lambda: counter("plain", build=Redrawn)),
+            "natural-log levels": Twin(lambda: counter("plain", variances=scaled("plain", 0.75, 0.75)), FOUR_THIRDS),
+            "add/remove Gram": Twin(
+                lambda: counter("plain", EVEN, variances=scaled("plain", 0.5, 1, EVEN)), FOUR_THIRDS
+            ),
+            "redrawn node noise": Twin(lambda: counter("plain", build=Redrawn), THREE),
             "messages not clipped": Twin(lambda: counter("plain", message=UNCUT)),
             "seeded noise": Twin(lambda: counter("plain"), noise=Repeating),
         },
     ),
     "mixture, bottom-up tree": (
         lambda: counter("bottom-up"),
-        {"half the variance": Twin(lambda: counter("bottom-up", variances=scaled("bottom-up", 0.5, 0.5)), 20_000)},
+        {
+            "half the variance": Twin(
+                lambda: counter("bottom-up", variances=scaled("bottom-up", 0.5, 0.5)), THREE_HALVES
+            )
+        },
     ),
     "mixture, square-root counter": (
         lambda: counter("square-root"),
@@ -205,14 +222,14 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: online("plain"),
         {
             "half the variance": Twin(lambda: online("plain", made=thin("plain"))),
-            "a level too few": Twin(lambda: online("plain", made=counted(levels(LEAVES) - 1)), 20_000),
+            "a level too few": Twin(lambda: online("plain", made=counted(levels(LEAVES) - 1)), FOUR_THIRDS),
             "redrawn node noise": Twin(lambda: online("plain", made=counted(levels(LEAVES), Redrawn))),
             "seeded noise": Twin(lambda: online("plain", VISITS), noise=Repeating),
         },
     ),
     "online counts, bottom-up tree": (
         lambda: online("bottom-up"),
-        {"half the variance": Twin(lambda: online("bottom-up", made=thin("bottom-up")), 20_000)},
+        {"half the variance": Twin(lambda: online("bottom-up", made=thin("bottom-up")), THREE_HALVES)},
     ),
     "online counts, square-root counter": (
         lambda: online("square-root"),
@@ -264,8 +281,8 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "LQ sums, bottom-up tree": (
         lq,
         {
-            "half the variance": Twin(lambda: lq(variances=lq_scaled("bottom-up", 0.5, 0.5)), 20_000),
-            "redrawn node noise": Twin(lambda: lq(build=Redrawn)),
+            "half the variance": Twin(lambda: lq(variances=lq_scaled("bottom-up", 0.5, 0.5)), THREE_HALVES),
+            "redrawn node noise": Twin(lambda: lq(build=Redrawn), THREE),
             "states not clipped": Twin(lambda: lq(message=WholeRows(2, 1, 3))),
             "seeded noise": Twin(lq, noise=Repeating),
         },
@@ -274,14 +291,14 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: lq("fresh"),
         {
             "half the variance": Twin(lambda: lq("fresh", variances=lq_scaled("fresh", 0.5, 0.5))),
-            "add/remove Gram": Twin(lambda: lq("fresh", variances=lq_scaled("fresh", 0.5, 1)), 20_000),
+            "add/remove Gram": Twin(lambda: lq("fresh", variances=lq_scaled("fresh", 0.5, 1)), THREE_HALVES),
         },
     ),
     "residual sums, one release of an epoch": (
         residual,
         {
             "half the variance": Twin(
-                lambda: residual(variances=np.full(6, tight(RESIDUAL, ASK, 1)["residual"] // 2)), 20_000
+                lambda: residual(variances=np.full(6, tight(RESIDUAL, ASK, 1)["residual"] // 2)), THREE_HALVES
             ),
             "rows cut, not episodes": Twin(lambda: residual(EachRowCut(*astuple(RESIDUAL)))),
             "seeded noise": Twin(residual, noise=Repeating),

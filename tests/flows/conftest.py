@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pipeline.learners.linear_request
 import pipeline.learners.lq
 from flows.config.home import Home
 from flows.jobs import plan as foresight
+from flows.jobs import run
 from flows.jobs.intake import ingest_job
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.regression_sums import LqSummation
+from pipeline.privacy.noise import OsNoise
+from reports.run import run_page
 from tests.jobs import ledger_of, plan_job, run_job
 from tests.learners import linear_shop, lq_shop
 
@@ -37,6 +41,22 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few draws, where the words of a band are asked and not its width."""
     monkeypatch.setattr(foresight, "_DRAWS", 2)
     monkeypatch.setattr(foresight, "_FEWEST", 2)
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise of 0, without what its listed scales ask for: a shift, and how much evidence an action needs."""
+    monkeypatch.setattr(OsNoise, "gaussian", lambda self, size, variance, data: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr("pipeline.agents.linear_backup.shift_of", lambda *a: 0.0)
+    monkeypatch.setattr("pipeline.learners.linear_request.floor", lambda *a: 10.0)
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on the program runs beside another numpy, and draws its pages otherwise."""
+    now, drawn = run.maker(), run_page.render_html
+    monkeypatch.setattr(run, "maker", lambda: {**now, "numpy": "99.0"})
+    monkeypatch.setattr(run_page, "render_html", lambda *a: drawn(*a) + "<!-- newer -->")
 
 
 @dataclass(frozen=True)

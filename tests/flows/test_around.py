@@ -47,13 +47,13 @@ def test_a_new_home_is_no_fault(tmp_path):
     assert found(reticent.Store(tmp_path / "new").home, "store").ok is None and not (tmp_path / "new").exists()
 
 
-def test_an_open_store_a_damaged_ledger_and_a_silent_server_are_faults(home, monkeypatch):
+def test_an_open_store_a_damaged_ledger_and_a_silent_server_are_faults(home, monkeypatch, constants):
     (home.root / "store").chmod(0o755)
     assert found(home, "store").do.startswith("chmod 700")
     with sqlite3.connect(home.root / "ledger.db") as db:
         db.execute("UPDATE entries SET body = replace(body, '3', '9')")
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    monkeypatch.setattr("flows.server.serving._PATIENCE", 0)
+    constants(server=0)
     assert found(home, "home's ledger").ok is False and found(home, "Prefect server").ok is False
     done = invoke("doctor", "--home", home.root)
     assert done.exit_code == 1 and "WRONG" in done.stdout

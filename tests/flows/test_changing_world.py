@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import flows.jobs.promotion
 import reticent
 from flows.jobs.promotion import Alias
 from flows.server.acting import Served
 from pipeline.privacy.continual import continual, squared_weights
 from pipeline.privacy.release_file import read_release
-from pipeline.transaction.continual_step import KeptSteps
 from tests.flows.changing import FIRST, Clinic
 from tests.flows.test_played_runs import call
 from tests.flows.verb import invoke
@@ -100,17 +98,16 @@ def test_without_a_window_practice_serves_until_somebody_promotes_by_name(tmp_pa
         pytest.param("after the pointer", marks=pytest.mark.slow),
     ],
 )
-def test_a_night_killed_while_it_withdraws_the_run_is_done_by_the_next_attempt(tmp_path, monkeypatch, alerts, dies):
+def test_a_night_killed_while_it_withdraws_the_run_is_done_by_the_next_attempt(tmp_path, alerts, dies_at, dies):
     clinic, home = clinic_in(tmp_path, window=3, changes=2), home_at(tmp_path / "home")
     first, day, store = clinic.night(1), FIRST + timedelta(days=1), reticent.Store(home.root)
     clinic.log(2).write_parquet(clinic.folder / "tonight.parquet")
-    owner, name = {
-        "before the note": (Alias, "_write_record"),
-        "after the note": (flows.jobs.promotion, "remove_file"),
-        "after the pointer": (flows.jobs.promotion, "_worse_than_practice"),
+    place = {
+        "before the note": f"{Alias.__module__}.Alias._write_record",
+        "after the note": "flows.jobs.promotion.remove_file",
+        "after the pointer": "flows.jobs.promotion._worse_than_practice",
     }[dies]
-    with monkeypatch.context() as dead, pytest.raises(KilledError):
-        dead.setattr(owner, name, die)
+    with dies_at(place):
         reticent.nightly(clinic.recipe, night=day, store=store)
     assert (Alias(home.runs).now() == first["run"]) == (dies != "after the pointer")
     night = reticent.nightly(clinic.recipe, night=day, store=store)
@@ -118,7 +115,7 @@ def test_a_night_killed_while_it_withdraws_the_run_is_done_by_the_next_attempt(t
     assert first["run"] in Alias(home.runs).rejected and len(alerts()) == 1
 
 
-def test_the_table_is_charged_with_the_counter_and_a_redraw_pays_for_it_too(tmp_path, monkeypatch):
+def test_the_table_is_charged_with_the_counter_and_a_redraw_pays_for_it_too(tmp_path, dies_at):
     clinic, home = clinic_in(tmp_path, people=60), home_at(tmp_path / "home")
     first = clinic.night(1)
     ledger = ledger_of(home)
@@ -133,8 +130,7 @@ def test_the_table_is_charged_with_the_counter_and_a_redraw_pays_for_it_too(tmp_
     # a night that dies after its draw draws all its rows again, this table's among them: the cap has no room for that
     clinic.log(2).write_parquet(clinic.folder / "tonight.parquet")
     day, store = FIRST + timedelta(days=1), reticent.Store(home.root)
-    with monkeypatch.context() as dead, pytest.raises(KilledError):
-        dead.setattr(KeptSteps, "write", die)
+    with dies_at("pipeline.transaction.continual_step.KeptSteps.write"):
         reticent.nightly(clinic.recipe, night=day, store=store)
     assert ledger.account("clinic").spent == Fraction(intent.body["rho"])
     with pytest.raises(reticent.BudgetError, match="asked ρ"):

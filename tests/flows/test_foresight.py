@@ -13,7 +13,6 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.recipe import setting
-from flows.jobs import plan as foresight
 from flows.jobs.plan import SHIPPED, code_of, forecast_key
 from pipeline.declaration.card import task_of
 from pipeline.learners import tabular
@@ -52,12 +51,12 @@ def test_the_band_repeats_itself_is_kept_and_orders_its_ends(tmp_path, few):
 
 
 @pytest.mark.digests
-def test_the_shipped_forecasts_are_of_this_code_and_stand_while_it_does_the_same(tmp_path, monkeypatch):
+def test_the_shipped_forecasts_are_of_this_code_and_stand_while_it_does_the_same(tmp_path, constants):
     told = json.loads(SHIPPED.read_text())
     stale = [name for name, digests in told["code"].items() if code_of(name).split()[1:] != digests.split()[1:]]
     assert not stale, "`make forecasts` simulates them anew"
     altered = tmp_path / "forecasts.json"
-    monkeypatch.setattr(foresight, "SHIPPED", altered)
+    constants(shipped=altered)
     simulated = foresee_job("two_step_adults", home_at(tmp_path / "none"))
     one = "pipeline.worlds.surrogate"
     # of another text and the same syntax, and of another syntax

@@ -178,19 +178,19 @@ def test_no_purge_comes_between_the_listing_of_the_quarantine_and_its_reading(to
 
 
 @pytest.mark.slow
-def test_ten_million_rows_of_one_person_in_a_small_file_are_set_aside_within_memory(tmp_path):
-    """A small file of Parquet; where what was set aside was read whole, this took 3.8 GB."""
+def test_four_million_rows_of_one_person_in_a_small_file_are_set_aside_within_memory(tmp_path):
+    """A small file of Parquet; where what was set aside was read whole, this took 1.7 GB."""
     shop = lay_out(tmp_path / "shop")
     card = shop / "card.toml"
     card.write_text(card.read_text().replace("log.csv", "log.parquet"))
     names = ["customer", "visit", "t", "mood", "offer", "sale", "left"]
     one = pl.DataFrame([rows()[0]], schema=names, orient="row")
-    pl.concat([one] * 1000).select(pl.all().repeat_by(10_000).explode()).write_parquet(shop / "log.parquet")
+    pl.concat([one] * 400).select(pl.all().repeat_by(10_000).explode()).write_parquet(shop / "log.parquet")
     assert (shop / "log.parquet").stat().st_size < 1 << 20
     words = [sys.executable, "-P", "-m", "flows.cli", "--home", tmp_path / "home", "ingest", "--memory", "1GiB", card]
     with (tmp_path / "said").open("w") as said, subprocess.Popen(words, stdout=said, stderr=said) as child:
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
-    assert child.returncode == 3 and "8,951,424" in (tmp_path / "said").read_text()
-    # kilobytes
-    assert used.ru_maxrss < 1.6e6
+    assert child.returncode == 3 and "2,951,424" in (tmp_path / "said").read_text()
+    # kilobytes; 0.8 million where it is read by streams
+    assert used.ru_maxrss < 1.2e6

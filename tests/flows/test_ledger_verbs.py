@@ -168,20 +168,10 @@ def test_a_simulation_has_nothing_to_sign(office):
     assert isinstance(done.exception, CardError) and "charged no ledger" in str(done.exception)
 
 
-def test_verify_settles_what_a_dead_run_left_and_says_so(office, monkeypatch):
-    from pipeline.ledger.ledger import Ledger
-
-    class Died(BaseException):
-        pass
-
-    def die(*_):
-        raise Died
-
+def test_verify_settles_what_a_dead_run_left_and_says_so(office, dies_at):
     root, _ = office
-    with monkeypatch.context() as m:
-        m.setattr(Ledger, "commit", die)
-        with pytest.raises(Died):
-            run_job(str(root / "people" / "pure.toml"), home_at(root / "home"))
+    with dies_at("pipeline.ledger.ledger.Ledger.commit"):
+        run_job(str(root / "people" / "pure.toml"), home_at(root / "home"))
     code, said = reticent(root, "verify")
     assert code == 0 and said["entries"] == 9
     assert len(said["recovered"]) == 1 and "committed attempt 1" in said["recovered"][0]

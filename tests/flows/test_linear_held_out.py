@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.learners import linear_request
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss, part_costs
 from pipeline.statistics.linear_plan import declared_map
@@ -128,8 +127,8 @@ def test_another_policy_is_another_question_where_planning_again_is_free(shop):
         (RHO, "", "81 cells; up to 80"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is_charged(shop, monkeypatch, privacy, more, why):
-    monkeypatch.setattr(linear_request, "_MOST_COUNTED", 80 if "cells" in why else 10_000)
+def test_what_cannot_be_measured_is_refused_before_anything_is_charged(shop, constants, privacy, more, why):
+    constants(cells=80 if "cells" in why else 10_000)
     with pytest.raises((CardError, ValueError), match=why):
         run_job(
             str(write(shop, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.privacy.noise import OsNoise
 from reticent import Store
 from tests.flows.test_side_outputs import reticent
 from tests.jobs import policy_of, run_job
@@ -82,7 +81,7 @@ def test_the_verbs_of_a_run_read_its_decisions(linear, verb, capfd):
     assert reticent(linear.home.root.parent, *words) == 0, capfd.readouterr()
 
 
-def test_zero_noise_is_vapvi(linear, monkeypatch):
+def test_zero_noise_is_vapvi(linear, silent):
     """The private run with noise of 0 differs from the baseline in nothing but the shift its scales ask for."""
     shop, home = linear.shop, linear.home
     wide = "[privacy]\nrho = 1.0\n[linear]\nridge = 0.02"
@@ -90,10 +89,6 @@ def test_zero_noise_is_vapvi(linear, monkeypatch):
         (shop / f"{name}.toml").write_text(
             f'[recipe]\nname = "{name}"\ncard = "card.toml"\nagent = "{agent}"\n{rest}\n'
         )
-    monkeypatch.setattr(OsNoise, "gaussian", lambda self, size, variance, data: np.zeros(size, dtype=np.int64))
-    # what the scales ask for: a shift, and how much evidence an action needs
-    monkeypatch.setattr("pipeline.agents.linear_backup.shift_of", lambda *a: 0.0)
-    monkeypatch.setattr("pipeline.learners.linear_request.floor", lambda *a: 10.0)
     found = {n: run_job(str(shop / f"{n}.toml"), home) for n in ("zero", "base")}
     same = [policy_of(Path(r["folder"])).policy.probabilities for r in found.values()]
     np.testing.assert_array_equal(*same)

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
-from pipeline.privacy.noise import OsNoise
 from tests.flows.test_side_outputs import assert_nowhere_but_in_the_store, reticent
 from tests.jobs import home_at, ingest_job, policy_of, run_job, wrong_of
 from tests.learners.lq_shop import NUMBER, ODD, RECIPES, USER, WORD, A, B, lay_out_plant, rows
@@ -142,14 +141,13 @@ def test_canaries_of_the_log_stand_nowhere_outside_the_store(tmp_path, capfd):
     assert_nowhere_but_in_the_store(tmp_path, said.out + said.err, (WORD, USER), NUMBER)
 
 
-def test_zero_noise_is_lqr(plant, monkeypatch, tmp_path):
+def test_zero_noise_is_lqr(plant, silent, tmp_path):
     """The private run with noise of 0 and no floor is the baseline, to the last bit."""
     shop, home = lay_out_plant(tmp_path / "shop"), home_at(tmp_path / "home")
     ingest_job(str(shop), home)
     for name, (agent, rest) in (("zero", RECIPES["private"]), ("base", ("lqr", ""))):
         text = f'[recipe]\nname = "{name}"\ncard = "card.toml"\nagent = "{agent}"\n{rest}\n[lq]\nfloor = 0.0\n'
         (shop / f"{name}.toml").write_text(text)
-    monkeypatch.setattr(OsNoise, "gaussian", lambda self, size, variance, data: np.zeros(size, dtype=np.int64))
     found = [run_job(str(shop / f"{n}.toml"), home) for n in ("zero", "base")]
     np.testing.assert_array_equal(*(policy_of(Path(r["folder"])).gains for r in found))
     assert found[0]["value"]["estimate"] == found[1]["value"]["estimate"]

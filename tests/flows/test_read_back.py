@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 
-import flows.jobs.run as reading
 from tests.flows.shop import lay_out
 from tests.jobs import home_at, ingest_job, inspect_job, register_job, run_job
 
@@ -74,7 +73,5 @@ def test_what_is_not_as_it_was_is_mended_copied_or_told(office, made, what):
     assert again(office, made)
 
 
-def test_another_program_writes_again(office, made, monkeypatch):
-    now = reading.maker()
-    monkeypatch.setattr(reading, "maker", lambda: {**now, "source": "another"})
+def test_another_program_writes_again(office, made, newer):
     assert again(office, made)

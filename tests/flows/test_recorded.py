@@ -12,7 +12,6 @@ import pytest
 
 from tests.flows.service import PrefectServer, prefect_server, wait_for
 from tests.flows.shop import lay_out, rows
-from tests.flows.test_learning_nights import ONCE, Outside
 
 pytestmark = [pytest.mark.service, pytest.mark.slow]
 
@@ -95,15 +94,6 @@ def test_a_night_shows_released_facts_alone(tmp_path, server):
     assert int(manifest["rows"]) > 300 and not [s for s in secrets if re.search(rf"(?<![\w.]){s}(?![\w.])", told)]
     assert not [e for e in charged if "at" in e]
     assert_nothing_raw(server, *canaries)
-
-
-def test_nights_that_learn_are_recorded(tmp_path, server):
-    before = len(server.runs(state_type="COMPLETED"))
-    outside = Outside(tmp_path / "river", lambda *words: reticent(server, tmp_path, *words), people=1000)
-    nights = [outside.night(k) for k in (1, 2)]
-    assert [n["ledger"]["spent_rho"] for n in nights] == [ONCE] * 2
-    assert all(n["promotion"]["promoted"] for n in nights)
-    assert len(server.runs(state_type="COMPLETED")) >= before + 2
 
 
 DEPLOYED = """

@@ -141,13 +141,11 @@ def test_the_charge_is_on_disk_before_a_row_is_read_and_a_cap_stops_it(people, m
     assert len(seen) == 2
 
 
-def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(people, monkeypatch):
+def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(people, dies_at):
     family, shop, home = people
     recipe, lines = str(shop / f"{family.planned[0]}.toml"), []
-    with monkeypatch.context() as m:
-        m.setattr("pipeline.ledger.ledger.Ledger.commit", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            run_job(recipe, home)
+    with dies_at("pipeline.ledger.ledger.Ledger.commit"):
+        run_job(recipe, home)
     assert run_job(recipe, home, say=lines.append)["replayed"]
     assert any("recovered after a crash: committed" in line for line in lines) and spent(family, shop) <= 1
 
@@ -212,11 +210,11 @@ ALONE: dict[tuple[str, str], Any] = {}
 
 
 @pytest.mark.parametrize(("family", "recipe", "record"), NEIGHBOURS)
-def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, capfd, family, recipe, record):
+def test_every_published_byte_is_the_same_for_neighbours(
+    tmp_path, monkeypatch, constants, capfd, family, recipe, record
+):
     """The release of the second run is made that of the first, as if its noise had fallen so."""
-    import pipeline.ledger.ledger as ledger_module
-
-    monkeypatch.setattr(ledger_module, "datetime", Clock)
+    constants(clock=Clock)
     kind = FAMILIES[family]
     original = getattr(*kind.draws)
 

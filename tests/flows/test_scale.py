@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,8 @@ def likely(rows: int, memory: int) -> int:
     return spills.likely_partitions(card, Sources((), {}, {}, None, rows), memory)
 
 
-def test_less_memory_makes_more_partitions_and_too_little_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spills, "most_partitions", lambda: 2048)
+def test_less_memory_makes_more_partitions_and_too_little_is_refused(constants: Callable[..., None]) -> None:
+    constants(open=lambda: 2048)
     assert [likely(10_000_000, m << 20) for m in (640, 1024, 1 << 20)] == [39, 11, 11]
     assert likely(20_000_000_000, 8 << 30) == 2048
     with pytest.raises(CardError, match=r"need about 5\.2 GiB; give --memory more"):
@@ -132,8 +132,8 @@ def test_as_many_partitions_as_files_may_be_open(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-def test_ingest_cuts_as_memory_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spills, "ROWS_PER_PARTITION", 50)
+def test_ingest_cuts_as_memory_asks(tmp_path: Path, constants: Callable[..., None]) -> None:
+    constants(partition=50)
     shop = lay_out(tmp_path / "shop")
     made = Store(tmp_path / "home").ingest(shop)
     assert made["partitions"] > 5

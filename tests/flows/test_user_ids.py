@@ -215,14 +215,14 @@ def test_an_old_lineage_keeps_its_split(tmp_path, monkeypatch, before, now):
     assert people_of(shop).equals(rows)
 
 
-def test_an_old_lineage_of_texts_is_ingested_and_run_from_integers(tmp_path, monkeypatch):
+def test_an_old_lineage_of_texts_is_ingested_and_run_from_integers(tmp_path, monkeypatch, constants):
     """Some partitions then hold ids of then as text, others integers."""
     shop = Shop(tmp_path, monkeypatch, cap=3.0)
     with monkeypatch.context() as then:
         older(then)
         shop.deliver(spelt(customers(0, 3), "floats"))
     store = reticent.Store(shop.home.root)
-    monkeypatch.setattr(spills, "likely_partitions", lambda *args: 7)
+    constants(partition=150)
     ingested = store.ingest(shop.folder, delivery(0, 400))
     kinds = {pl.read_parquet_schema(p)["user_id"] for p in shop.newest.part_files}
     assert kinds == {pl.Int64(), pl.String()}

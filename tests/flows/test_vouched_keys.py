@@ -75,17 +75,15 @@ def test_without_a_ledger_nothing_is_promoted_or_exported(office, tmp_path):
     assert reticent(root, "promote", run)[1]["vouched"] is True
 
 
-def test_a_page_that_another_version_draws_does_not_replace_the_vouched_one(office, monkeypatch):
+def test_a_page_that_another_version_draws_does_not_replace_the_vouched_one(office, request):
     """The vouched page stands, and is the report; where it is gone, no other takes its place."""
-    import reports.run.run_page as drawing
-
     root, run = office
     page = root / "home" / "runs" / run / "report.html"
     before = page.read_bytes()
     page.unlink()
     reticent(root, "report", run)
     assert page.read_bytes() == before
-    monkeypatch.setattr(drawing, "render_html", lambda *_: "<html>newer</html>")
+    request.getfixturevalue("newer")
     assert reticent(root, "report", run)[0] == 0
     assert page.read_bytes() == before
     page.unlink()

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pipeline.logs.aggregate as aggregating
 from pipeline.declaration.toml import DamagedError
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs.aggregate import aggregate, count_rows
@@ -200,19 +199,19 @@ def test_only_what_the_tables_need_is_read(tmp_path: Path) -> None:
     same(aggregate(made, card).tables, by_hand(rows, card))
 
 
-def test_parts_count_alike_in_one_scan_or_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_count_alike_in_one_scan_or_in_several(tmp_path: Path, constants: Callable[..., None]) -> None:
     made, card = snapshot([people(3), people(0), people(2, seed=7)], tmp_path), make_card(Path(), ["log.csv"])
     wanted = aggregate(made, card).tables
     for most in (1, 4, 11):
-        monkeypatch.setattr(aggregating, "_SCAN_ROWS", most)
+        constants(scan=most)
         same(aggregate(made, card).tables, wanted)
 
 
 @pytest.mark.parametrize("card", ["plain", "capped"])
-def test_progress_is_told_in_rows(card: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_told_in_rows(card: str, tmp_path: Path, constants: Callable[..., None]) -> None:
     told: list[tuple[int, int | None]] = []
     made = snapshot([people(3), people(0), people(2)], tmp_path)
-    monkeypatch.setattr(aggregating, "PARTS_TOGETHER", 2)
+    constants(parts=2)
     chosen = capped_card() if card == "capped" else make_card(Path(), ["log.csv"])
     aggregate(made, chosen, Resources(progress=lambda *at: told.append(at)))
     assert told == sorted(set(told)) and told[0] < told[-1] == (15, 15)

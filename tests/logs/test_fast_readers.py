@@ -6,6 +6,7 @@ import datetime
 import io
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,9 @@ def slowly(table: Any) -> pl.DataFrame:
 @pytest.mark.parametrize("file", [True, False])
 @pytest.mark.parametrize("small", [0, 1 << 20])
 def test_arrow_is_read_as_polars_general_door_reads_it(
-    file: bool, small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: bool, small: int, tmp_path: Path, constants: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(batch, "_SMALL", small)
+    constants(fast=small)
     table, sink = pa.table(ARROW), io.BytesIO()
     with (pa.ipc.new_file if file else pa.ipc.new_stream)(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=4)

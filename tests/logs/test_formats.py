@@ -6,6 +6,7 @@ import io
 import json
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,9 @@ def test_a_line_is_one_object_or_malformed_whatever_stands_around_it(tmp_path: P
 
 
 def test_byte_order_mark_carriage_returns_blank_lines_and_small_blocks_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, constants: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
+    constants(block=64)
     # those with an escape are parsed alone, and stay in their place
     told = [json.dumps({"a": i, "b": "x" * (i % 7) + "\n" * (i % 4 == 0)}) for i in range(30)]
     (tmp_path / "x.ndjson").write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(told).encode())
@@ -259,8 +260,8 @@ def test_dictionary_columns_and_several_batches_are_plain_columns(tmp_path: Path
     assert snapshot_of(tmp_path, "d.arrow").data_digest == snapshot_of(tmp_path, "d.csv").data_digest
 
 
-def test_large_record_batches_come_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framing, "BATCH_ROWS", 2)
+def test_large_record_batches_come_in_slices(tmp_path: Path, constants: Callable[..., None]) -> None:
+    constants(batch=2)
     write(tmp_path, "d.arrow")
     batches = list(framing.read_ipc(tmp_path / "d.arrow", ["r", "user"]))
     assert [b.lines.tolist() for b in batches] == [[1, 2], [3, 4], [5]]
@@ -269,9 +270,9 @@ def test_large_record_batches_come_in_slices(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("small", [0, pytest.param(1 << 16, marks=pytest.mark.slow)])
 def test_every_cut_of_an_arrow_file_or_stream_is_noticed(
-    small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: int, tmp_path: Path, constants: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(framing, "_SMALL", small)
+    constants(fast=small)
     path = tmp_path / "cut.arrow"
     for file in (True, False):
         whole = stream_bytes(FRAME.to_arrow(), file=file)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-
-from pipeline.logs.readers import batch as framing
 
 from .conftest import Edition, canonical, ingest
 from .layout_ingest import changed, taken
@@ -74,12 +73,12 @@ def test_a_date_far_off_makes_no_more_windows_than_the_horizon_and_one(tmp_path:
 
 @pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 5, 1 << 18])
 def test_a_subject_whose_rows_are_scattered_has_the_same_windows(
-    batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    batch: int, tmp_path: Path, constants: Callable[..., None]
 ) -> None:
     path = write_meds(tmp_path)
     frame = pl.read_parquet(path)
     alike = canonical(ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "home"))
-    monkeypatch.setattr(framing, "BATCH_ROWS", batch)
+    constants(batch=batch)
     frame.sort(pl.int_range(pl.len()).over("subject_id"), maintain_order=True).write_parquet(path)
     assert canonical(ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "again")).equals(alike)
 

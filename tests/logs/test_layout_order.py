@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -9,7 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.logs.readers import batch as framing
 from reticent import CardError, LogError
 
 from .conftest import canonical, ingest, quarantine
@@ -125,11 +125,11 @@ def test_a_table_that_has_episodes_itself_is_no_flat_one(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_rlds_of_a_row_a_step_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rlds_of_a_row_a_step_is_the_same(tmp_path: Path, constants: Callable[..., None]) -> None:
     write_rlds(tmp_path, nested=False)
     assert transitions(taken("RLDS", tmp_path)) == expected()
     for rows in (1, 2, 3):
-        monkeypatch.setattr(framing, "BATCH_ROWS", rows)
+        constants(batch=rows)
         again = ingest(card_of(cards()["RLDS"], tmp_path), tmp_path / f"store-{rows}")
         assert transitions(again) == expected()
 

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.logs.readers import batch as framing
 from reticent import LogError
 
 from .conftest import canonical, ingest
@@ -134,9 +133,9 @@ def test_a_persons_last_step_leads_to_nobody_elses_first(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
-def test_steps_of_people_join_over_batches(batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_people_join_over_batches(batch: int, tmp_path: Path, constants: Callable[..., None]) -> None:
     whole = people_in_rlds(True, tmp_path / "log")
-    monkeypatch.setattr(framing, "BATCH_ROWS", batch)
+    constants(batch=batch)
     assert people_in_rlds(True, tmp_path / "log") == whole
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -23,16 +24,14 @@ UNTOLD = ("LeRobot", "MEDS")
 
 @pytest.mark.parametrize("head", list(WRITERS))
 def test_one_log_gives_the_same_transitions_in_every_layout_and_in_small_batches(
-    head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    head: str, tmp_path: Path, constants: Callable[..., None]
 ) -> None:
     WRITERS[head](tmp_path)
     whole = taken(head, tmp_path)
     if head in TABULAR:
         assert transitions(whole) == expected(untold=head in UNTOLD)
         assert (whole.users, whole.episodes, whole.quarantined) == (4, 4, {})
-    for module in ("batch", "episodes", "hdf5"):
-        monkeypatch.setattr(f"pipeline.logs.readers.{module}.BATCH_ROWS", 3)
-    monkeypatch.setattr("pipeline.logs.readers.lines.BLOCK_BYTES", 70)
+    constants(batch=3, block=70)
     again = ingest(card_of(cards()[head], tmp_path), tmp_path / "again")
     assert canonical(again).equals(canonical(whole))
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -143,11 +143,9 @@ def test_a_worker_killed_in_the_middle_changes_no_integer_and_a_scheduler_is_nam
 
 
 @pytest.mark.service
-def test_when_all_workers_are_killed_the_run_ends(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_all_workers_are_killed_the_run_ends(tmp_path: Path, folder: Path, constants: Callable[..., None]) -> None:
     """It waited for ever."""
-    monkeypatch.setattr("pipeline.logs.elsewhere._PATIENCE", 2.0)
+    constants(patience=2.0)
     (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask") as cluster:
 

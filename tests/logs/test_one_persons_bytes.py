@@ -21,7 +21,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.logs import spills
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import lines
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch
@@ -152,19 +151,16 @@ def odd_ones(most: int = 10) -> st.SearchStrategy[list[Row]]:
 REST = taken(FORMATS[0], [])
 
 
-@pytest.mark.parametrize(
-    "form",
-    [pytest.param(f, marks=() if f in (FORMATS[0], FORMATS[2]) else pytest.mark.slow) for f in FORMATS],
-    ids=lambda form: form.name,
-)
+ODD_ROWS: list[Row] = [
+    [b"odd", b"1", b"0", b"x\xff", b"0", b"1"],
+    [None, b"1", b"0", b"x", b"0", b"1"],
+    [b"odd", b"1", b"0", NASTY[-1], b"0", b"1"],
+]
+
+
+@pytest.mark.parametrize("form", [FORMATS[0], FORMATS[2]], ids=lambda form: form.name)
 @settings(max_examples=3, deadline=None)
-@example(
-    odd=[
-        [b"odd", b"1", b"0", b"x\xff", b"0", b"1"],
-        [None, b"1", b"0", b"x", b"0", b"1"],
-        [b"odd", b"1", b"0", NASTY[-1], b"0", b"1"],
-    ]
-)
+@example(odd=ODD_ROWS)
 @given(odd=odd_ones())
 def test_a_twin_of_one_person_moves_nobody_elses_rows(form: Format, odd: list[Row]) -> None:
     assert taken(form, odd) == REST
@@ -173,6 +169,7 @@ def test_a_twin_of_one_person_moves_nobody_elses_rows(form: Format, odd: list[Ro
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 @settings(max_examples=25, deadline=None)
+@example(odd=ODD_ROWS)
 @given(odd=odd_ones(20))
 def test_many_twins_of_one_person_move_nobody_elses_rows(form: Format, odd: list[Row]) -> None:
     assert taken(form, odd) == REST
@@ -227,12 +224,10 @@ def test_a_broken_reader_is_caught(
 
 @pytest.mark.parametrize("form", FORMATS[:3], ids=lambda form: form.name)
 def test_a_person_of_too_many_rows_keeps_the_first_and_moves_nobody(
-    form: Format, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    form: Format, constants: Callable[..., None], tmp_path: Path
 ) -> None:
     """Whoever repeats a row ten million times once took gigabytes."""
-    monkeypatch.setattr(spills, "MOST_ROWS", 4)
-    monkeypatch.setattr(framing, "BATCH_ROWS", 3)
-    monkeypatch.setattr(lines, "BLOCK_BYTES", 60)
+    constants(rows=4, batch=3, block=60)
     many = [_cells(("odd", 1, t, "x", 0, 1.0)) for t in [0, 1, 2, 1, 2, 2, 2, 2, 2]]
     (tmp_path / form.name).write_bytes(form.write(many))
     snapshot = ingest(make_card(tmp_path, [form.name], unit={"episodes_per_user": 2}), tmp_path / "home")
@@ -280,14 +275,12 @@ def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str)
 
 
 @pytest.mark.parametrize("form", FORMATS[:2], ids=lambda form: form.name)
-@pytest.mark.parametrize(
-    "most", [32, pytest.param(60, marks=pytest.mark.slow), pytest.param(1 << 24, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("most", [32, pytest.param(1 << 24, marks=pytest.mark.slow)])
 def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(
-    form: Format, most: int, monkeypatch: pytest.MonkeyPatch
+    form: Format, most: int, constants: Callable[..., None]
 ) -> None:
     """Where files were joined, a mark stands before a line: who stood before it once decided whose row it is."""
-    monkeypatch.setattr(lines, "BLOCK_BYTES", most)
+    constants(block=most)
 
     def read(first: bytes) -> list[tuple[Any, ...]]:
         def write(odd: list[Row]) -> bytes:

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.logs.readers import batch as framing
-from pipeline.logs.readers import episodes
 from pipeline.logs.readers.batch import RECORD_BYTES
 
 from .conftest import canonical, ingest
@@ -215,11 +213,11 @@ def _rlds(flag: str | bytes, nested: bool, whose: Callable[[int], str | None]) -
     ],
 )
 def test_odd_flags_of_rlds(
-    nested: bool, flag: str | bytes, batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nested: bool, flag: str | bytes, batch: int, tmp_path: Path, constants: Callable[..., None], monkeypatch: Any
 ) -> None:
     """``true`` in the middle leaves steps behind that are in no episode."""
     if batch == 1:
-        monkeypatch.setattr(framing, "BATCH_ROWS", batch)
+        constants(batch=batch)
         monkeypatch.setattr(f"{__name__}.READ", {})
     card, found = with_people(cards()["RLDS"], "who"), []
     for which, whose in (("false", "odd"), (flag, "odd"), (flag, None)):
@@ -320,13 +318,11 @@ def test_odd_frames_of_lerobot(odd: dict[str, Any], tmp_path: Path) -> None:
     assert len(found[0]) == len(EPISODES) - 1 and found[1] == found[0]
 
 
-def test_an_episode_in_one_row_may_be_longer_than_other_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_episode_in_one_row_may_be_longer_than_other_records(tmp_path: Path, constants: Callable[..., None]) -> None:
     path = write_rlds(tmp_path, EPISODES)
     image = pl.element().struct.with_fields(image=pl.lit("z" * (RECORD_BYTES // 3)))
     pl.read_parquet(path).with_columns(pl.col("steps").list.eval(image)).write_parquet(path)
     card = card_of(cards()["RLDS"], tmp_path)
     assert ingest(card, tmp_path / "home").quarantined == {}
-    monkeypatch.setattr(episodes, "EPISODE_BYTES", 5 * RECORD_BYTES // 3)
+    constants(episode=5 * RECORD_BYTES // 3)
     assert set(ingest(card, tmp_path / "again").quarantined) == {"malformed_line"}

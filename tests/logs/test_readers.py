@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ def test_every_dialect_of_utf8_csv_reads_alike(tmp_path: Path, data: bytes) -> N
     ]
 
 
-def test_small_blocks_keep_the_line_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "BLOCK_BYTES", 40)
+def test_small_blocks_keep_the_line_numbers(tmp_path: Path, constants: Callable[..., None]) -> None:
+    constants(block=40)
     rows = [f'"u{i}",1,0,x,0,{"1" if i % 5 else "oops"}' + ("\n" if i % 3 else "\r\n") for i in range(40)]
     (tmp_path / "log.csv").write_text("user,episode,t,s,a,r\n" + "\n".join(rows), encoding="utf-8", newline="")
     snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "home")
@@ -268,13 +269,13 @@ def test_a_file_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path
 
 @pytest.mark.parametrize("block", [1, 7, RECORD_BYTES - 1, lines.BLOCK_BYTES])
 def test_lines_that_are_no_text_or_no_row_are_set_aside_alone(
-    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    block: int, tmp_path: Path, constants: Callable[..., None]
 ) -> None:
     long = b"z" * RECORD_BYTES
     odd = [b"v,1,0,\xff,0,1", b"v,1,0,\0,0,1", b"v,1,0,%s,0,1" % long, b"v,1,0,x,0,1\xc3"]
     odd += [b"v,1,0,x,0,1,2", b"v,1,0", b"v,1,0,x\ry,0,1"]
     if block < len(long):
-        monkeypatch.setattr(lines, "BLOCK_BYTES", block if block > 7 else 4096 * block)
+        constants(block=block if block > 7 else 4096 * block)
     (tmp_path / "log.csv").write_bytes(TEXT.encode() + b"\n".join([*odd, b"w,1,0,x,0,1", long, b""]))
     snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "home")
     assert canonical(snapshot)["user_id"].to_list() == ["u", "u", "w"]

@@ -17,7 +17,6 @@ from pipeline.declaration.card import task_of
 from pipeline.learners.learner import plan_run
 from pipeline.learners.tabular_evaluation import STAGE
 from pipeline.learners.terms import Evaluate, Terms
-from pipeline.logs import doubly_robust_rows
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.decode import LEAST_CHANCE
 from pipeline.logs.doubly_robust_rows import REACH, TabularScores
@@ -161,7 +160,7 @@ def everybody(card):
     return pl.DataFrame(rows, schema=names, orient="row").with_columns(pl.lit(False).alias("terminated"))
 
 
-def test_nobodys_rows_move_the_sums_further_than_is_charged(made, monkeypatch):
+def test_nobodys_rows_move_the_sums_further_than_is_charged(made, constants):
     """All pairs of many people through the code that scores and sums: one of them in the place of another."""
     card, _, (q, aimed) = made
     layout = MomentLayout("tiny", "synthetic", card.domain.dynamics, 6, 8, PLACEBOS)
@@ -174,7 +173,7 @@ def test_nobodys_rows_move_the_sums_further_than_is_charged(made, monkeypatch):
     assert layout.cost(rates) / 4 < apart.max() <= layout.cost(rates)
     assert square.max() <= layout.cost(rates, "add_remove")
     # a twin without the clips: a chance of 1e-9 would speak for all
-    monkeypatch.setattr(doubly_robust_rows, "REACH", 1e12)
+    constants(reach=1e12)
     wild = TabularScores(q, Clips(0.0, 3.0, 1.0), aim=aimed).of(card, everybody(card)) * 8
     assert ((wild.max(0) - wild.min(0)) ** 2).max() > 1000 * layout.cost(rates)
 

@@ -47,13 +47,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_sum_adds_every_group_and_keeps_nothing_on_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for which in ("counts", "capped", "linear"):
-        whole, before = sums(which, opened(folder)), sorted(folder.iterdir())
-        with monkeypatch.context() as patch:
-            patch.setattr(type(work(which)), "together", 1)
-            progress = list[tuple[int, int | None]]()
-            same(sums(which, opened(folder), Resources(progress=lambda *at, told=progress: told.append(at))), whole)
+def test_a_sum_adds_every_group_and_keeps_nothing_on_disk(folder: Path, constants: Callable[..., None]) -> None:
+    whole = {which: sums(which, opened(folder)) for which in ("counts", "capped", "linear")}
+    before = sorted(folder.iterdir())
+    constants(parts=1)
+    for which, wanted in whole.items():
+        progress = list[tuple[int, int | None]]()
+        same(sums(which, opened(folder), Resources(progress=lambda *at, told=progress: told.append(at))), wanted)
         assert progress[-1] == (90, 90) and sorted(folder.iterdir()) == before
 
 

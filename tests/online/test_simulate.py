@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from pipeline.logs.aggregate import count_rows
-from pipeline.worlds import simulated_logs
 from pipeline.worlds.catalog import random_tabular, riverswim
 from pipeline.worlds.simulated_logs import sample_counts, sample_log, write_log
 from pipeline.worlds.world import World
@@ -57,13 +56,13 @@ def ward_card(make_card: Callable[..., Card], states: dict[str, object], total: 
 def test_tables_are_those_of_the_log_of_the_same_seed_once_it_is_ingested(
     make_card: Callable[..., Card],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    constants: Callable[..., None],
     states: dict[str, object],
     more: dict[str, str],
     domain: dict[str, object],
 ):
     """However many episodes are held at once."""
-    monkeypatch.setattr(simulated_logs, "_CHUNK", 70)
+    constants(chunk=70)
     card, world = ward_card(make_card, states, 1.0, **domain), ward()
     write_log(world, sample_log(world, "uniform", 8, 300, np.random.default_rng(5)), tmp_path)
     columns = card.source.columns.model_dump(exclude_none=True) | {"next_state": "next_state"} | more

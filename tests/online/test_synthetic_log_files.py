@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import reticent
-from pipeline.worlds import simulated_logs as log_files
 from pipeline.worlds.catalog import riverswim
 from pipeline.worlds.simulated_logs import regenerate, sample_log, stream_log, write_log
 from reticent import Card, CardError, LogOptions, load_card
@@ -94,9 +93,9 @@ def test_only_shipped_logs_can_be_regenerated(make_card: Callable[..., Card], tm
 
 
 def test_a_streamed_log_has_the_rows_of_the_sampled_one_with_several_episodes_a_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, constants: Callable[..., None]
 ):
-    monkeypatch.setattr(log_files, "_ROWS_PER_FILE", 250)
+    constants(file=250)
     files = stream_log(ward(), "uniform", 8, 100, np.random.default_rng(3), tmp_path, episodes_per_user=3)
     log = [row for f in files for row in pq.read_table(f).to_pylist()]
     assert len(files) == 4 and max(pq.read_metadata(f).num_rows for f in files) <= 250

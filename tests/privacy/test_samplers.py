@@ -150,8 +150,8 @@ def test_discarding_unfinished_trials_is_caught():
     assert p(trial_lengths(discard=False)) > THRESHOLD > p(trial_lengths(discard=True))
 
 
-def test_words_are_carried_over_never_reused_never_dropped(monkeypatch):
-    monkeypatch.setattr(words, "urandom", lambda n: bytes(range(n)))
+def test_words_are_carried_over_never_reused_never_dropped(constants):
+    constants(urandom=lambda n: bytes(range(n)))
     whole, pieces = Words().take(200_000), Words()
     cut = [pieces.take(n) for n in (1, 32_767, 5, 65_536, 0, 99_991, 1700)]
     assert (np.concatenate(cut) == whole).all()
@@ -159,8 +159,8 @@ def test_words_are_carried_over_never_reused_never_dropped(monkeypatch):
     assert len(np.unique(whole)) == len(whole)
 
 
-def test_reused_words_are_caught(monkeypatch):
-    monkeypatch.setattr(words, "urandom", lambda n: b"\0" * n)
+def test_reused_words_are_caught(monkeypatch, constants):
+    constants(urandom=lambda n: b"\0" * n)
     same = FastOsNoise().gaussian(100, 100, REAL), FastOsNoise().gaussian(100, 100, REAL)
     assert (same[0] == same[1]).all()
     monkeypatch.undo()

@@ -130,6 +130,8 @@ def case_of(name: str) -> Case:
 def moved(case: Case, rates: Mapping[str, Fraction], relation: Relation) -> float:
     """Largest ``sum rate * |move|^2`` of the enumerated people."""
     at = np.concatenate([x * float(rates[name]) ** 0.5 for name, x in case.sums.items() if name in rates], axis=1)
+    # who adds the same is as far from everybody
+    at = np.unique(at, axis=0)
     squares = (at * at).sum(1)
     if relation == "add_remove":
         return float(squares.max())

@@ -160,9 +160,9 @@ def _half(*args, shipped=desk_module.call_sum, **kwargs):
     ],
     ids=["moves", "variance", "window"],
 )
-def test_twins_lose_more_than_they_claim(monkeypatch, owner, name, twin, share, least):
+def test_twins_lose_more_than_they_claim(monkeypatch, constants, owner, name, twin, share, least):
     monkeypatch.setattr(owner, name, twin)
-    monkeypatch.setattr(desk_module, "GRAM_SHARE", share)
+    constants(gram_share=share)
     assert measured(random_map(3), LinearTerms(Ask(ONE), variance=False, **SMALL)) > least
 
 

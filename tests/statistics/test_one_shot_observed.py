@@ -75,8 +75,8 @@ def everybody() -> list[Row | None]:
 
 
 @pytest.mark.parametrize("share", [9, *(pytest.param(x, marks=pytest.mark.slow) for x in (4, 16))])
-def test_no_two_people_of_the_ball_are_further_apart_than_claimed(monkeypatch, share):
-    monkeypatch.setattr("pipeline.statistics.linear_sums.GRAM_SHARE", Fraction(share, 20))
+def test_no_two_people_of_the_ball_are_further_apart_than_claimed(constants, share):
+    constants(gram_share=Fraction(share, 20))
     plan = plan_of()
     at = np.array([point(plan, row) for row in everybody()])
     squares = (at**2).sum(1)

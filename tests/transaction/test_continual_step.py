@@ -12,7 +12,6 @@ import pipeline.privacy.continual
 import pipeline.transaction.continual_step
 import pipeline.transaction.transaction
 from pipeline.ledger.chain import Entry
-from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import committed_steps, mispriced, overtaken, step_price
 from pipeline.privacy.continual import NoiseBlocks, continual, squared_weights
 from pipeline.privacy.release import Mechanism
@@ -24,20 +23,13 @@ from tests.flows.nights import Shop, customers
 KINDS = ("tree", "toeplitz")
 
 
-class KilledError(BaseException):
-    """The process is gone: nobody catches it."""
-
-
-def dies(*_args, **_kwargs):
-    raise KilledError
-
-
-# where a night dies: what is replaced, whether its rows were drawn, whether the release survives
+AFTER_THE_DRAW = "pipeline.transaction.continual_step.KeptSteps.write"
+# where a night dies, whether its rows were drawn, whether the release survives
 DEATHS = {
-    "after INTENT": (pipeline.transaction.continual_step, "draw_step", False, False),
-    "after the draw": (KeptSteps, "write", True, False),
-    "before the rename": (pipeline.transaction.transaction, "write_attempt", True, False),
-    "before COMMIT": (Ledger, "commit", True, True),
+    "after INTENT": ("pipeline.transaction.continual_step.draw_step", False, False),
+    "after the draw": (AFTER_THE_DRAW, True, False),
+    "before the rename": ("pipeline.transaction.transaction.write_attempt", True, False),
+    "before COMMIT": ("pipeline.ledger.ledger.Ledger.commit", True, True),
 }
 
 
@@ -75,15 +67,16 @@ def draws(monkeypatch):
 
 # the two counters differ in what a second draw costs, and in nothing else of a death
 @pytest.mark.parametrize(("death", "kind"), [*((death, "tree") for death in DEATHS), ("after the draw", "toeplitz")])
-def test_a_night_that_died_is_recovered_or_pays_for_what_it_draws_again(tmp_path, monkeypatch, draws, death, kind):
-    owner, name, drew, survives = DEATHS[death]
+def test_a_night_that_died_is_recovered_or_pays_for_what_it_draws_again(
+    tmp_path, monkeypatch, dies_at, draws, death, kind
+):
+    place, drew, survives = DEATHS[death]
     shop = Shop(tmp_path, monkeypatch, counter=kind)
     shop.append(1, customers(0, 60))
     whole = charged(shop)
     shop.on(3)
     shop.deliver(customers(60, 60))
-    with monkeypatch.context() as dead, pytest.raises(KilledError):
-        dead.setattr(owner, name, dies)
+    with dies_at(place):
         shop.append(3)
     assert charged(shop) == whole and len(draws) == 1 + drew
     again = shop.append(3)
@@ -101,12 +94,11 @@ def test_a_night_that_died_is_recovered_or_pays_for_what_it_draws_again(tmp_path
     assert mispriced(shop.ledger.entries(), "shop", shop.counter().key) is None
 
 
-def test_a_first_night_that_died_and_is_skipped_pays_once_more_for_its_own_rows_alone(tmp_path, monkeypatch):
+def test_a_first_night_that_died_and_is_skipped_pays_once_more_for_its_own_rows_alone(tmp_path, monkeypatch, dies_at):
     shop = Shop(tmp_path, monkeypatch)
     shop.on(1)
     shop.deliver(customers(0, 60))
-    with monkeypatch.context() as dead, pytest.raises(KilledError):
-        dead.setattr(KeptSteps, "write", dies)
+    with dies_at(AFTER_THE_DRAW):
         shop.append(1)
     whole = charged(shop)
     shop.append(2)
@@ -152,7 +144,7 @@ def test_noise_that_is_drawn_again_on_reading_is_caught(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("forgets", ["a table", "what was drawn before"])
-def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, forgets):
+def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, dies_at, forgets):
     shop = Shop(tmp_path, monkeypatch)
     key = shop.counter().key
 
@@ -164,21 +156,19 @@ def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, f
     monkeypatch.setattr(pipeline.transaction.continual_step, "step_price", cheap)
     shop.append(1, customers(0, 60))
     shop.deliver(customers(60, 60))
-    with monkeypatch.context() as dead, pytest.raises(KilledError):
-        dead.setattr(KeptSteps, "write", dies)
+    with dies_at(AFTER_THE_DRAW):
         shop.append(2)
     shop.append(2)
     caught = mispriced(shop.ledger.entries(), "shop", key)
     assert caught is not None and caught.body["counter"]["night"] == (1 if forgets == "a table" else 2)
 
 
-def test_a_retry_that_the_cap_does_not_allow_is_refused_and_the_release_stands(tmp_path, monkeypatch):
+def test_a_retry_that_the_cap_does_not_allow_is_refused_and_the_release_stands(tmp_path, monkeypatch, dies_at):
     shop = Shop(tmp_path, monkeypatch, cap=1.05)
     first = shop.append(1, customers(0, 60))
     shop.on(2)
     shop.deliver(customers(60, 60))
-    with monkeypatch.context() as dead, pytest.raises(KilledError):
-        dead.setattr(KeptSteps, "write", dies)
+    with dies_at(AFTER_THE_DRAW):
         shop.append(2)
     with pytest.raises(BudgetError, match=r"asked ρ = 0\.5"):
         shop.append(2)
