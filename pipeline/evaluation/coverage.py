@@ -150,6 +150,10 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
     if card.domain.markov != "declared":
         return "The declared states are bins that hide part of what was logged: no interval is of people."
     if region is None:
+        if card.domain.horizon == 1:
+            # what such a card says of its dynamics moves nothing
+            single = _measured_of_one_step(card, _numbers_of(card, share, Fraction(1) if rho is None else rho))
+            return f"Intervals were measured of several steps, and the card has one.{single}"
         return (
             'Intervals were measured where steps are apart (domain.dynamics = "per_step"), and the card\'s are alike.'
         )
@@ -161,10 +165,7 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
             limit = (
                 f"Intervals were measured from {number(low)} to {number(high)} {name}, and the card has {number(x)}."
             )
-            other = _region(ONE_STEP, card.domain.dynamics, card.domain.horizon)
-            tabular = card.domain.observation is None
-            fits = other is not None and tabular and other.holds(*numbers[:2], other.people_root_rho[0])
-            return f"{limit} Those of dp-one-step were measured for such a card." if fits else limit
+            return f"{limit}{_measured_of_one_step(card, numbers)}"
     people, root = card.unit.users_public, math.sqrt(min(rho, 1))
     limit = f"Intervals were measured from {number(least)} to {number(most)} {what}, and here are"
     limit += f" {number(numbers[2], 3)}: "
@@ -176,6 +177,18 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
     asked = larger_rho * float(1 + gate / rho)
     budget = f", or ρ = {number(asked, 2, 'up')}" if larger_rho <= 1 else ""
     return f"{limit}{needed} people in all would do{budget}."
+
+
+def _measured_of_one_step(card: Card, numbers: tuple[int, int, float]) -> str:
+    """Sentence, after a blank, on ``dp-one-step`` where it was measured for such a card; else empty."""
+    other = _region(ONE_STEP, card.domain.dynamics, card.domain.horizon)
+    if other is None or card.domain.observation is not None:
+        return ""
+    least = other.people_root_rho[0]
+    if not other.holds(*numbers[:2], least):
+        return ""
+    few = f", from {number(least)} people who judge × √ρ on" if numbers[2] < least else ""
+    return f" Those of dp-one-step were measured for such a card{few}."
 
 
 @cache

@@ -143,7 +143,7 @@ class Verdict(Part):
     unweighted
         Whether states weigh as in practice, so that nothing corrects the model where practice seldom comes.
     led
-        Whether features alike at all steps must say where the policy leads, over steps that are apart.
+        Whether features alike at all steps must say where the policy leads, over steps apart or in few states.
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     logged

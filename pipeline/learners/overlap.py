@@ -34,6 +34,8 @@ CUT = 0.02
 # largest mean square of the weights of a step, on observations
 _SQUARE = 12.0
 SELDOM = "Practice seldom does what the policy advises"
+# live states from which on intervals of dp-one-step held where actions lead elsewhere, steps alike: 55 of 56
+_MANY = 20
 # weight of a state at which dp-one-step cuts
 _MOST_STATE = 2.5
 
@@ -76,14 +78,15 @@ def is_unweighted(evaluation: object, came: float = 1.0) -> bool:
 
 
 def is_led(evaluation: object) -> bool:
-    """Whether five features of a state, the same at all steps, say where a policy leads over steps that are apart.
+    """Whether five features of a state must say where a policy leads, over steps that are apart or in few states.
 
-    Where nobody teaches, at the last steps, they tell no state from another: nothing of what a policy leads to is seen.
+    They are the same at all steps, and at those that nobody teaches they tell no state from another.  Over many states
+    their errors average out.
     """
     if not isinstance(evaluation, OneStepEvaluation):
         return False
     d = evaluation.plan.card.domain
-    return d.dynamics == "per_step" and d.horizon > 1
+    return d.horizon > 1 and (d.dynamics == "per_step" or len(d.live_states) < _MANY)
 
 
 def _cut(evaluation: TabularEvaluation, found: LearntCounts) -> float:

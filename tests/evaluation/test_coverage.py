@@ -121,6 +121,10 @@ def test_where_another_agent_was_measured_it_is_named():
     assert one is not None and one.endswith("the card has 4. Those of dp-one-step were measured for such a card.")
     assert covered(ONE_STEP, card(4, 1, 50_000), 0.3, Fraction(1))
     assert many is not None and many.endswith("the card has 1,000.")
+    # of fewer people than it takes, dp-one-step would refuse the recipe
+    for people, said in ((6_000, "for such a card."), (4_000, "such a card, from 1,500 people who judge × √ρ on.")):
+        few = outside(TABULAR, card(4, 1, people), 0.3, Fraction(1))
+        assert few is not None and few.endswith(said)
 
 
 def test_as_many_judge_as_were_measured_where_the_recipe_leaves_it_open():

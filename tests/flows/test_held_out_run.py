@@ -79,6 +79,8 @@ def planned(folder, agent, *declared, more=HELD):
     [
         ("dp-apvi", "horizon = 3", 'horizon = 3\nmarkov = "aggregated"', "outside", "bins that hide part"),
         ("dp-vapvi", "horizon = 3", 'horizon = 3\ndynamics = "stationary"', "outside", "where steps are apart"),
+        # the card says per_step
+        ("dp-vapvi", "horizon = 3", "horizon = 1", "outside", "several steps, and the card has one. Those of dp-one-"),
         ("dp-apvi", '["none", "mail", "call"]', json.dumps(MANY), "rare", "of 100 taken alike 40% of a policy's steps"),
         ("dp-one-step", '["none", "mail", "call"]', json.dumps(MANY), "rare", "each of 100 taken alike has 1 %"),
         ("dp-apvi", '["none", "mail", "call"]', json.dumps(MANY[:61]), "rare", None),

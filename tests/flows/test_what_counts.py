@@ -446,3 +446,30 @@ def test_tables_count_where_a_policy_leads(tmp_path: Path) -> None:
     # strong at the first visit, mild at the second
     assert verdict.answer == "better" and LED not in verdict.conditions
     assert verdict.improvement.lower <= 0.135 <= verdict.improvement.upper
+
+
+@pytest.mark.slow
+def test_where_a_policy_leads_in_few_states_is_a_condition_of_one_step(tmp_path: Path) -> None:
+    """Twelve states, steps alike, and actions that lead to other states: "better by .95 to 1.21", truth .70."""
+    g, (H, S, A), people = np.random.default_rng([600, 9]), (10, 12, 3), 40_000
+    led, start = g.dirichlet(np.full(S, 0.2), (S, A)), g.dirichlet(np.full(S, 2.0))
+    usual, pays = g.dirichlet(np.full(A, 4.0), S), 0.25 + 0.5 * g.random((S, A))
+    leave, g, log = 0.2 * g.random((S, A)), np.random.default_rng(1), list[pl.DataFrame]()
+    there, state = np.arange(people), g.choice(S, people, p=start)
+    for h in range(H):
+        done = (g.random(len(there))[:, None] > usual[state].cumsum(1)).sum(1).clip(0, A - 1)
+        good = g.random(len(there)) < pays[state, done]
+        rows = visits(h, there, good, good, good)
+        log.append(rows.with_columns(state=pl.Series(state), done=pl.Series(done)))
+        stay = g.random(len(there)) >= leave[state, done]
+        state = (g.random(len(there))[:, None] > led[state, done].cumsum(1)).sum(1).clip(0, S - 1)
+        there, state = there[stay], state[stay]
+    changes = {
+        "users_public = 20000": f"users_public = {people}",
+        "horizon = 3": f'horizon = {H}\ndynamics = "stationary"',
+        '["well", "ill"]': str(S),
+        '["mild", "strong"]': str(A),
+        "[source]": '[source]\nlast_row = "ends"',
+    }
+    _, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-one-step")
+    assert verdict.answer == "better" and LED in verdict.conditions
