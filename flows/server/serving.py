@@ -235,16 +235,18 @@ def alert(block: str, text: str) -> None:
     kind, _, name = block.partition("/")
     try:
         with get_client(sync_client=True) as client:
-            stored = client.read_block_document_by_name(name, kind)
+            stored: Any = client.read_block_document_by_name(name, kind)
     except ObjectNotFound:
         raise CardError(f"alert: no block {block!r} on the server; give KIND/NAME") from None
     # Block.load leaves an event on the server, and one person's rows may be why there is an alert
     loaded = Block.get_block_class_from_schema(stored.block_schema).model_validate(stored.data)
     if not isinstance(loaded, NotificationBlock):
         raise CardError(f"alert: {block!r} is no notification block")
+    # declared as a coroutine, and called like a function all the same
+    bell: Any = loaded
     try:
-        with loaded.raise_on_failure():
-            loaded.notify(text, subject="Reticent")
+        with bell.raise_on_failure():
+            bell.notify(text, subject="Reticent")
     except NotificationError:
         raise ConnectionError(f"alert: {block!r} did not deliver the text") from None
 
