@@ -287,7 +287,7 @@ def consider(
             held.append("it was rolled back before")
         # a clock that went back, or a date that is repeated by hand, replays an old release
         if before is not None and 0 < _released(entries, run) < _released(entries, before):
-            held.append(f"it was released before {before}, the run in use")
+            held.append("its release is older than that of the run in use")
         promoted = not held
         if promoted and (verdict.conditional or (changes is not None and _by_word(verdict))):
             # before it is in use

@@ -8,7 +8,9 @@ import sqlite3
 import sys
 import types
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -112,29 +114,41 @@ def test_what_cannot_be_fetched_is_said():
 
 
 def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
+    from prefect.blocks.abstract import NotificationBlock
+    from prefect.blocks.core import Block
+    from prefect.client import orchestration
+    from prefect.exceptions import ObjectNotFound
+
     sent, asked = [], []
 
-    class Block:
-        @classmethod
-        def load(cls, name):
-            asked.append(name)
-            if name == "slack-webhook/none":
-                raise ValueError("secret text of the server")
-            return cls()
-
+    class Bell(NotificationBlock):
         def notify(self, body, subject=None):
             sent.append((subject, body))
 
-    monkeypatch.setitem(sys.modules, "prefect.blocks.core", types.SimpleNamespace(Block=Block))
+    class Cupboard(Block):
+        pass
+
+    class Client(nullcontext):
+        def read_block_document_by_name(self, name, kind):
+            asked.append((kind, name))
+            if name == "none":
+                raise ObjectNotFound(OSError("secret text of the server"))
+            schema = (Bell if kind == "bell" else Cupboard)._to_block_schema(block_type_id=uuid4())
+            schema.block_type = types.SimpleNamespace(slug=kind)
+            return types.SimpleNamespace(block_schema=schema, data={})
+
+    monkeypatch.setattr(orchestration, "get_client", lambda **_: Client(Client()))
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    assert invoke("alert", "slack-webhook/ops", "reticent: the last night of shop failed").exit_code == 0
-    assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == ["slack-webhook/ops"]
+    assert invoke("alert", "bell/ops", "reticent: the last night of shop failed").exit_code == 0
+    assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == [("bell", "ops")]
     with pytest.raises(reticent.CardError, match="no block") as refused:
-        reticent.alert("slack-webhook/none", "x")
+        reticent.alert("bell/none", "x")
     assert "secret" not in str(refused.value)
+    with pytest.raises(reticent.CardError, match="no notification block"):
+        reticent.alert("cupboard/ops", "x")
     monkeypatch.delenv("PREFECT_API_URL")
     with pytest.raises(reticent.CardError, match="names no server"):
-        reticent.alert("slack-webhook/ops", "x")
+        reticent.alert("bell/ops", "x")
 
 
 def test_an_alert_names_the_recipe_by_its_name(tmp_path):

@@ -6,7 +6,9 @@ import json
 import re
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -126,3 +128,48 @@ def test_a_failed_flow_leaves_its_kind_on_the_server_and_its_text_in_the_shell(t
         assert "LogError" in text and "missing_column" not in text and "line 1" not in text
     logs = wait_for(lambda: server.ask("logs/filter", {}), 30, "logs", server)
     assert "missing_column" not in json.dumps(logs) and "lukewarm" not in json.dumps(logs)
+
+
+@pytest.fixture
+def sink():
+    """An address on loopback, and what was sent to it."""
+    got: list[bytes] = []
+
+    class Taken(BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Taken) as http:
+        Thread(target=http.serve_forever, daemon=True).start()
+        yield f"json://127.0.0.1:{http.server_port}/", got
+        http.shutdown()
+
+
+def save_block(server: PrefectServer, cwd: Path, name: str, url: str, after: str = "") -> None:
+    code = f"from prefect.blocks.notifications import SlackWebhook as S; S(url={url!r}).save({name!r}); {after}"
+    done = run(server, cwd, "-W", "ignore", "-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_alert_leaves_no_event_on_the_server_and_fails_where_nobody_takes_it(tmp_path, server, sink):
+    address, got = sink
+    save_block(server, tmp_path, "ops", address)
+    save_block(server, tmp_path, "nobody", "json://127.0.0.1:1/")
+    sent = run(server, tmp_path, "-m", "flows.cli", "alert", "slack-webhook/ops", "the log of x breaks its card")
+    assert sent.returncode == 0 and b"the log of x breaks its card" in got[0]
+    lost = run(server, tmp_path, "-m", "flows.cli", "alert", "slack-webhook/nobody", "the log of x breaks its card")
+    assert lost.returncode == 1 and "did not deliver" in lost.stderr
+    # an event that comes later has come
+    save_block(server, tmp_path, "probe", address, "S.load('probe')")
+
+    def loaded() -> list[str]:
+        events = server.ask("events/filter", {"limit": 50})["events"]
+        return [e["resource"]["prefect.resource.name"] for e in events if e["event"].endswith(".loaded")]
+
+    wait_for(lambda: "probe" in loaded(), 60, "the probe's event", server)
+    assert loaded() == ["probe"]
