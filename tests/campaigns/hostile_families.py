@@ -574,6 +574,7 @@ PLAIN: dict[str, Twist] = {
     "returning_capped": Twist(**_ONE, alike=0.5, episodes=(4, 10), returning=True, capped=True, recorded=0.5),
     "leaving": Twist(alike=0.5, leaving=(0.003, 0.1)),
     "seldom": Twist(practice="seldom", alike=0.5, effect=(0.01, 0.1), actions=(3, 60), states=(2, 10)),
+    "led": Twist(push=(2, 5), states=(2, 12), horizon=(3, 10), effect=(0.01, 0.1), people=(20_000, 100_000)),
     "leaving_after": Twist(alike=0.5, leaving=(0.003, 0.05), leaving_differs=(2, 20)),
 }
 
