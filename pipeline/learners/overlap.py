@@ -60,8 +60,9 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
         return None
     if cut <= CUT:
         return None
+    unseen = ", or five features of a state do not show where (dp-apvi needs none)" if is_led(evaluation) else ""
     return (
-        f"{SELDOM}, or seldom comes where it leads: {number(100 * cut, 2)} % of "
+        f"{SELDOM}, or seldom comes where it leads{unseen}: {number(100 * cut, 2)} % of "
         f"its steps lie beyond the largest weight of a row, and beyond {number(100 * CUT)} % no interval is called "
         "measured."
     )

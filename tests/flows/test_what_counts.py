@@ -448,6 +448,17 @@ def test_tables_count_where_a_policy_leads(tmp_path: Path) -> None:
     assert verdict.improvement.lower <= 0.135 <= verdict.improvement.upper
 
 
+def test_where_features_do_not_follow_a_policy_the_page_names_tables(tmp_path: Path) -> None:
+    """A coin does what the policy advises in half of the rows: its weights are large as no feature tells who is ill."""
+    g, who = np.random.default_rng(11), np.arange(PEOPLE)
+    ill, strong, later = g.random((3, PEOPLE)) < 0.5
+    first = visits(0, who, ill, strong, g.random(PEOPLE) < 0.4 + 0.1 * strong)
+    ill = g.random(PEOPLE) < np.where(strong, 0.1, 0.9)
+    log = pl.concat([first, visits(1, who, ill, later, g.random(PEOPLE) < np.where(ill, 0.05, 0.95))])
+    page, verdict = page_of(tmp_path, log, {"horizon = 3\n": "horizon = 2\n"}, "dp-one-step")
+    assert verdict.answer == "withheld" and "five features of a state do not show where (dp-apvi needs none)" in page
+
+
 @pytest.mark.slow
 def test_where_a_policy_leads_in_few_states_is_a_condition_of_one_step(tmp_path: Path) -> None:
     """Twelve states, steps alike, and actions that lead to other states: "better by .95 to 1.21", truth .70."""
