@@ -217,15 +217,17 @@ def _end_with_the_server(process: subprocess.Popen[bytes], over: threading.Event
 def alert(block: str, text: str) -> None:
     """Send a text by a block of the server that ``PREFECT_API_URL`` names, which records nothing of it.
 
-    Raises CardError if there is no server, no such block, or the block cannot notify.
+    Raises CardError if there is no server, no such block, or the block cannot notify or does not fit its type.
     Raises ConnectionError if nobody took the text.
     """
     if not os.environ.get("PREFECT_API_URL"):
         raise CardError("alert: PREFECT_API_URL names no server; a block lies on one")
+    from httpx import HTTPError
     from prefect.blocks.abstract import NotificationBlock, NotificationError
     from prefect.blocks.core import Block
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
+    from pydantic import ValidationError
 
     kind, _, name = block.partition("/")
     try:
@@ -233,8 +235,14 @@ def alert(block: str, text: str) -> None:
             stored: Any = client.read_block_document_by_name(name, kind)
     except ObjectNotFound:
         raise CardError(f"alert: no block {block!r} on the server; give KIND/NAME") from None
-    # Block.load leaves an event on the server, and one person's rows may be why there is an alert
-    loaded = Block.get_block_class_from_schema(stored.block_schema).model_validate(stored.data)
+    except HTTPError as e:
+        raise CardError(f"alert: the server that PREFECT_API_URL names gave no block ({type(e).__name__})") from None
+    try:
+        # Block.load leaves an event on the server, and one person's rows may be why there is an alert
+        loaded = Block.get_block_class_from_schema(stored.block_schema).model_validate(stored.data)
+    except ValidationError:
+        # its words would hold the block's secrets
+        raise CardError(f"alert: block {block!r} does not fit its type; save it again") from None
     if not isinstance(loaded, NotificationBlock):
         raise CardError(f"alert: {block!r} is no notification block")
     # declared as a coroutine, and called like a function all the same
@@ -242,7 +250,7 @@ def alert(block: str, text: str) -> None:
     try:
         with bell.raise_on_failure():
             bell.notify(text, subject="Reticent")
-    except NotificationError:
+    except (NotificationError, HTTPError):
         raise ConnectionError(f"alert: {block!r} did not deliver the text") from None
 
 

@@ -143,7 +143,7 @@ class Verdict(Part):
     unweighted
         Whether states weigh as in practice, so that nothing corrects the model where practice seldom comes.
     led
-        Whether features alike at all steps must say where the policy leads, over steps apart or in few states.
+        Whether a few features of a state, the same at all steps, must say which states the policy leads people to.
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     logged
@@ -190,7 +190,7 @@ class Verdict(Part):
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
         found += ["practice often comes where the policy leads"] if self.unweighted else []
-        found += ["what the policy does changes little of who comes to which state"] if self.led else []
+        found += ["the policy hardly changes which states people come to"] if self.led else []
         found += ["practice and what comes of it were the same among those who taught"] if self.later else []
         found += ["each logged chance is the one by which its action was chosen"] if self.logged else []
         found += ["people come as often whatever is done and comes of it"] if self.returning else []

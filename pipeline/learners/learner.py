@@ -266,12 +266,13 @@ def _agent(name: str) -> Agent:
 
 def _learner(method: str) -> Learner:
     match method:
-        case "apvi" | "ucbvi":
+        case "apvi":
             from pipeline.learners.tabular import Tabular
 
-            if method == "apvi":
-                return Tabular()
+            return Tabular()
+        case "ucbvi":
             from pipeline.agents.ucbvi import optimistic
+            from pipeline.learners.tabular import Tabular
 
             return Tabular(optimistic)
         case "vapvi" | "pevi" | "one-shot":

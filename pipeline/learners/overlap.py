@@ -34,7 +34,7 @@ CUT = 0.02
 # largest mean square of the weights of a step, on observations
 _SQUARE = 12.0
 SELDOM = "Practice seldom does what the policy advises"
-# live states from which on intervals of dp-one-step held where actions lead elsewhere, steps alike: 55 of 56
+# live states from which on steps alike have no such condition; chosen, as the limits above
 _MANY = 20
 # weight of a state at which dp-one-step cuts
 _MOST_STATE = 2.5
@@ -60,7 +60,7 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
         return None
     if cut <= CUT:
         return None
-    unseen = ", or five features of a state do not show where (dp-apvi needs none)" if is_led(evaluation) else ""
+    unseen = ", or five features of a state do not show where (dp-apvi uses no features)" if is_led(evaluation) else ""
     return (
         f"{SELDOM}, or seldom comes where it leads{unseen}: {number(100 * cut, 2)} % of "
         f"its steps lie beyond the largest weight of a row, and beyond {number(100 * CUT)} % no interval is called "
@@ -81,8 +81,7 @@ def is_unweighted(evaluation: object, came: float = 1.0) -> bool:
 def is_led(evaluation: object) -> bool:
     """Whether five features of a state must say where a policy leads, over steps that are apart or in few states.
 
-    They are the same at all steps, and at those that nobody teaches they tell no state from another.  Over many states
-    their errors average out.
+    One set of them serves all steps, and at steps that nobody teaches they tell no state from another.
     """
     if not isinstance(evaluation, OneStepEvaluation):
         return False

@@ -347,7 +347,7 @@ _EARLIER = ["t0", "t1"]
 
 
 def hash_width(card: Card) -> int:
-    """Hashes of a kept hash: two for the user, and if episodes are capped two more for the episode.
+    """Words of a kept hash: two for the user, and if episodes are capped two more for the episode.
 
     ``card``: its ``unit.recurs``: ``never`` or ``capped``.
     """

@@ -686,9 +686,7 @@ _BENT = (
     "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
     "features, or bins of the numbers as states, would show that."
 )
-_WHERE_TO = (
-    "Does what is done decide in which state people come to a later step? Then dp-apvi should learn, not dp-one-step."
-)
+_WHERE_TO = "Does an action change the states that people are in at later steps? If so, learn with dp-apvi."
 # questions to those who know practice, by the verdict's condition
 _ASK = {
     "choices": "Ask those who decide today: does anything that the recorded state lacks drive their choices?",
@@ -730,7 +728,9 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
                 "Ask, then decide",
                 " ".join(_asked(verdict)),
                 f"If not: reticent promote {run}{of_card}, and reticent ledger sign {run} --by NAME{of_card}.",
-                "If so: add it to the card's states and run again, or try the policy in a trial.",
+                "If anything else is so: add it to the card's states and run again, or try the policy in a trial."
+                if verdict.led
+                else "If so: add it to the card's states and run again, or try the policy in a trial.",
             )
         case "better" if verdict.holds:
             return (

@@ -204,7 +204,7 @@ def evaluation_section(report: Report) -> Section | None:
         "missing or comes after the last declared step, and that people are independent: nobody has two ids, and what "
         "is done for one, or comes of it, changes nothing for another"
         + ("" if e.misfit is None else ", and that values are linear in the declared features")
-        + ("" if e.led is None else ", and that what the policy does changes little of who comes to which state")
+        + ("" if e.led is None else ", and that the policy hardly changes which states people come to")
         + f".{_hidden(verdict_of(report))}",
     )
     scores = {"New policy": e.value, "Current practice": e.practice, "Difference": e.improvement}

@@ -14,9 +14,7 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.private_sum import PrivateSum
 
 Make = Callable[[], AuditTarget]
-# draws a side of twins that lose so many times a claim of rho = 0.9 to 1.1: one run in 10^9 or fewer would miss them.
-# By binomial rates TPR = Phi(mu / 2), FPR = Phi(-mu / 2), mu^2 = 2 rho times, and the bound from their Clopper-Pearson
-# ends: its mean lies above the claim by 6.1, 6.1 and 7.7 of its standard deviations.
+# draws a side, for twins that lose so many times a claim of rho = 0.9 to 1.1: the mean bound is 6 deviations above it
 FOUR_THIRDS, THREE_HALVES, THREE = 12_000, 6_000, 1_000
 
 

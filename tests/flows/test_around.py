@@ -122,6 +122,8 @@ def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
     sent, asked = [], []
 
     class Bell(NotificationBlock):
+        key: int = 0
+
         def notify(self, body, subject=None):
             sent.append((subject, body))
 
@@ -135,15 +137,17 @@ def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
                 raise ObjectNotFound(OSError("secret text of the server"))
             schema = (Bell if kind == "bell" else Cupboard)._to_block_schema(block_type_id=uuid4())
             schema.block_type = types.SimpleNamespace(slug=kind)
-            return types.SimpleNamespace(block_schema=schema, data={})
+            data = {"key": "secret text of the block"} if name == "older" else {}
+            return types.SimpleNamespace(block_schema=schema, data=data)
 
     monkeypatch.setattr(orchestration, "get_client", lambda **_: Client(Client()))
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     assert invoke("alert", "bell/ops", "reticent: the last night of shop failed").exit_code == 0
     assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == [("bell", "ops")]
-    with pytest.raises(reticent.CardError, match="no block") as refused:
-        reticent.alert("bell/none", "x")
-    assert "secret" not in str(refused.value)
+    for name, said in (("none", "no block"), ("older", "does not fit its type")):
+        with pytest.raises(reticent.CardError, match=said) as refused:
+            reticent.alert(f"bell/{name}", "x")
+        assert "secret" not in str(refused.value)
     with pytest.raises(reticent.CardError, match="no notification block"):
         reticent.alert("cupboard/ops", "x")
     monkeypatch.delenv("PREFECT_API_URL")

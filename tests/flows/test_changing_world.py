@@ -22,14 +22,6 @@ from tests.jobs import home_at, ledger_of
 pytestmark = pytest.mark.usefixtures("unread")
 
 
-class KilledError(BaseException):
-    """The process is gone: nobody catches it."""
-
-
-def die(*_args, **_more):
-    raise KilledError
-
-
 @pytest.fixture
 def alerts(tmp_path, monkeypatch):
     """What somebody was told."""
@@ -103,7 +95,7 @@ def test_a_night_killed_while_it_withdraws_the_run_is_done_by_the_next_attempt(t
     first, day, store = clinic.night(1), FIRST + timedelta(days=1), reticent.Store(home.root)
     clinic.log(2).write_parquet(clinic.folder / "tonight.parquet")
     place = {
-        "before the note": f"{Alias.__module__}.Alias._write_record",
+        "before the note": "flows.jobs.promotion.Alias._write_record",
         "after the note": "flows.jobs.promotion.remove_file",
         "after the pointer": "flows.jobs.promotion._worse_than_practice",
     }[dies]

@@ -69,7 +69,7 @@ def test_a_promotion_killed_between_its_two_writes_changes_nothing(pointer, dies
     pointer.promote("a-1")
     pointer.promote("b-2")
     for move in (lambda: pointer.promote("c-3"), pointer.roll_back):
-        with dies_at(f"{Alias.__module__}.Alias._point"):
+        with dies_at("flows.jobs.promotion.Alias._point"):
             move()
         assert pointer.now() == "b-2" and pointer.rejected == frozenset()
     assert pointer.roll_back() == "a-1"

@@ -18,12 +18,17 @@ pytestmark = [pytest.mark.service, pytest.mark.slow]
 # what no shell may start, asked in one process; the exit code of a refusal is in test_threats.py
 REFUSED = """
 from reticent import CardError, trigger
-for asked in (("nightly", {"recipe": "../x.toml"}), ("nightly", {"no": 1}), ("nonsense", {})):
+for name, asked, said in (
+    ("nightly", {"recipe": "../x.toml"}, "the server refused it"),
+    ("nightly", {"no": 1}, "has no parameter"),
+    ("nonsense", {}, "no deployment"),
+):
     try:
-        trigger(*asked)
-    except CardError:
+        trigger(name, asked)
+    except CardError as e:
+        assert said in str(e), e
         continue
-    raise SystemExit(f"{asked} was not refused")
+    raise SystemExit(f"{name} {asked} was not refused")
 """
 
 

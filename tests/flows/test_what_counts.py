@@ -425,19 +425,18 @@ def _ill_at_the_end(bad: float) -> pl.DataFrame:
     return pl.concat(log)
 
 
-LED = "what the policy does changes little of who comes to which state"
+LED = "the policy hardly changes which states people come to"
 
 
 @pytest.mark.parametrize("word", ["", pytest.param('practice = "recorded"\n', marks=pytest.mark.slow)])
 def test_where_a_policy_leads_over_steps_apart_is_a_condition_of_one_step(tmp_path: Path, word: str) -> None:
     """At the last visit nobody teaches, and no feature tells the ill: `strong` loses .03, and was "better" by .1."""
     declared = {"horizon = 3\n": f"horizon = 3\n{word}"}
-    page, verdict = page_of(tmp_path, _ill_at_the_end(0.65), declared, "dp-one-step")
+    _, verdict = page_of(tmp_path, _ill_at_the_end(0.65), declared, "dp-one-step")
     assert verdict.answer != "better" or LED in verdict.conditions
-    assert verdict.answer != "better" or "it follows states one by one" in page
     # who is ill is a coin's: the gain is true, and so is the condition
-    _, verdict = page_of(tmp_path, _ill_at_the_end(0.35), declared, "dp-one-step")
-    assert verdict.answer == "better" and LED in verdict.conditions
+    page, verdict = page_of(tmp_path, _ill_at_the_end(0.35), declared, "dp-one-step")
+    assert verdict.answer == "better" and LED in verdict.conditions and "it follows states one by one" in page
     assert verdict.improvement.lower <= 0.1 <= verdict.improvement.upper
 
 
@@ -456,7 +455,8 @@ def test_where_features_do_not_follow_a_policy_the_page_names_tables(tmp_path: P
     ill = g.random(PEOPLE) < np.where(strong, 0.1, 0.9)
     log = pl.concat([first, visits(1, who, ill, later, g.random(PEOPLE) < np.where(ill, 0.05, 0.95))])
     page, verdict = page_of(tmp_path, log, {"horizon = 3\n": "horizon = 2\n"}, "dp-one-step")
-    assert verdict.answer == "withheld" and "five features of a state do not show where (dp-apvi needs none)" in page
+    assert verdict.answer == "withheld"
+    assert "five features of a state do not show where (dp-apvi uses no features)" in page
 
 
 @pytest.mark.slow

@@ -180,7 +180,6 @@ def _type_of(dtype: Any) -> pl.DataType:
 
 BATCH_ROWS = 1 << 18
 _USUAL_COLUMNS = 12
-# a number for each row of a column: its bytes, or its invalid texts
 
 
 def batch_rows(columns: list[str]) -> int:
