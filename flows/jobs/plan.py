@@ -291,7 +291,8 @@ def _least_clips(e: Evaluation) -> Clips:
 
     if isinstance(e, OneStepEvaluation):
         none = np.zeros(0)
-        return e.clips(Confirmed(Proposal(none.astype(np.int64), none, none, none, *e.plan.span), none, none, 0.0))
+        nobody = Proposal(none.astype(np.int64), none, none, none, *e.plan.span)
+        return e.clips(Confirmed(nobody, none, none, 0.0), np.zeros((1, 0), dtype=np.int64))
     judge = e.judge if isinstance(e, LinearEvaluation) else e
     assert isinstance(judge, TabularEvaluation)
     return judge.clips(judge.terms.spread)

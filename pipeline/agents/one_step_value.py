@@ -22,6 +22,7 @@ Everything is in parts of the declared range of returns; an end is worth 0.  Cho
 # pyright: reportReturnType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -36,9 +37,9 @@ Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 # version of the arithmetic from answers to the next query: another version makes other queries
-VERSION = 3
+VERSION = 4
 # the same where shares are pooled
-POOLED_VERSION = 5
+POOLED_VERSION = 6
 # standard deviations of noise that rows which follow must exceed, rows of any cell, and their least share of rows
 _SURE, _FEW, _LEAST_SHARE = 2.5, 10.0, 0.08
 # least share where shares are pooled; of cells kept whose action nobody tried: how many lost ones weigh as much as one,
@@ -56,6 +57,8 @@ _WEIGHTS = 0.1, 2.5
 # added to an interval, in ranges of returns: no multiple of a standard error absorbs a constant bias; and which part of
 # what it reaches below 0
 BIAS, WORSE = 0.006, 0.5
+# share of the policy's weight that a clip may take
+_CLIPPED = 0.01
 # rows before a row of whose luck the mean is modelled, and the least share of rows of a cell that stand behind others
 _BACK, _BEHIND = 8, 0.2
 
@@ -216,13 +219,21 @@ def _pooled(proposal: Proposal, prior: Array, rows: Array, sd: float) -> tuple[A
     return share, doubt
 
 
-def spread(confirmed: Confirmed) -> float:
-    """Ranges of returns that a score may be from the middle: the mean number of rows that a following row represents.
+def spread(rows: Array, each: Array, most: float) -> float:
+    """Ranges of returns that a score may be from the middle: a hundredth of the policy's weight is beyond, at most.
 
-    Narrower clips cut those who follow where few do, and with them what they gain; wider ones add noise.
+    Where the outcome comes at the end, whoever follows and fares well has a score of about the weight of the last row:
+    a narrower clip takes from these alone, and understates.  A wider one adds noise.
+
+    ``rows`` ``(n,)``: of the policy, by cell and step; ``each`` ``(n,)``: weight of a row there.
+    ``most``: no wider than this, or than the mean weight.
     """
-    weight = np.maximum(confirmed.proposal.rows, 0.0)
-    return float(np.ceil(weight @ confirmed.ratio / max(float(weight.sum()), 1.0)))
+    whole = max(float(rows.sum()), 1e-300)
+    widest = math.ceil(max(most, float(rows @ each) / whole))
+    for wide in range(1, widest):
+        if float(rows @ np.maximum(1 - wide / np.maximum(each, 1e-300), 0.0)) <= _CLIPPED * whole:
+            return float(wide)
+    return float(widest)
 
 
 def first_values(proposal: Proposal) -> Array:

@@ -56,6 +56,8 @@ LEAST, WEIGHTED = 1500.0, 5000.0
 _POOLED_WEIGHTED = 9000.0
 # ranges of returns that psi may be from the middle at least, and gain and what was lost from 0
 _SPREAD, _GAIN, _LOST = 4.0, 3.0, 0.25
+# the widest clip, in ranges of returns, and what pays for one more of these: held-out people times the root of rho
+_WIDEST, _FOR_ONE = 40.0, 2000.0
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,22 @@ class OneStepEvaluation:
             SCORED: self.scored.summed(rho[SCORED]),
         }
 
-    def clips(self, confirmed: Confirmed) -> Clips:
-        """Clips of scores, reward units."""
-        wide, (low, high) = one_step_value.spread(confirmed), self.plan.span
-        least, most = self.plan.card.reward.range
+    def clips(self, confirmed: Confirmed, weights: Integers) -> Clips:
+        """Clips of scores, reward units; ``weights`` as in :meth:`followers`."""
+        (low, high), (least, most) = self.plan.span, self.plan.card.reward.range
+        wide = one_step_value.spread(*self.followers(confirmed, weights), min(_WIDEST, self.signal / _FOR_ONE))
         past = past_clip(most - least, high - low)
         return Clips(low, high, max(_SPREAD, wide), past=past, lost=_LOST, gain=max(_GAIN, wide))
+
+    def followers(self, confirmed: Confirmed, weights: Integers) -> tuple[Array, Array]:
+        """Rows of the policy ``(n,)``, by step and cell, and the weight of a logged one that follows it there.
+
+        ``weights`` ``(H, K)``: as in :class:`OneStepScores`.
+        """
+        each, H, K = weights / RATIO_STEPS, len(weights), len(confirmed.rows)
+        if self.plan.card.domain.dynamics == "per_step":
+            each = each[np.repeat(np.arange(H), K // H), np.arange(K)]
+        return (np.maximum(confirmed.rows, 0.0) * each * confirmed.chance).ravel(), each.ravel()
 
     def spec(self) -> list[Any]:
         """Settings of the policy, which decide the queries about it."""
@@ -163,7 +175,7 @@ class OneStepEvaluation:
         found = _step(learnt)
         proposal = self.propose(found)
         confirmed = self.confirm(proposal, answers)
-        clips = self.clips(confirmed)
+        clips = self.clips(confirmed, answers.derived["b_weights"])
         deviates, people = confirmed.proposal.action >= 0, float(answers.tables[PEOPLE][0])
         weight = np.maximum(proposal.rows, 0.0)
         changed = float(weight[deviates].sum() / max(weight.sum(), 1.0))
@@ -237,10 +249,8 @@ class OneStepEvaluation:
         ratio = per_past(apart, spread, float(rows.sum()), begun)
         if d.dynamics == "stationary":
             return Trait((error, error), ratio, 1.0, behind(card))
-        # of each step, rows of the policy
-        weights = answers.derived["b_weights"] / (confirmed.ratio * RATIO_STEPS)
         steps = np.repeat(np.arange(d.horizon), len(d.live_states))
-        there = rows * weights[steps, np.arange(len(rows))]
+        there, _ = self.followers(confirmed, answers.derived["b_weights"])
         whole, leaving = (np.bincount(steps, x, d.horizon) for x in (there, there * (1 - p) * deviates))
         largest = float(np.divide(leaving, whole, out=np.zeros(d.horizon), where=whole > 0).max())
         return Trait((error, error), ratio, largest, behind(card))
@@ -260,15 +270,16 @@ class OneStepEvaluation:
         phi, moments = asked.features / STEPS, self.moments(answers)
         model = one_step_value.fit(confirmed, phi, moments, self.plan.card.domain.horizon)
         lost, past = one_step_value.before(confirmed, phi, moments)
+        weights = np.rint(model.weights * confirmed.ratio * RATIO_STEPS).astype(np.int64)
         return OneStepScores(
             confirmed.proposal.action,
-            np.rint(model.weights * confirmed.ratio * RATIO_STEPS).astype(np.int64),
+            weights,
             np.rint(confirmed.chance * RATIO_STEPS).astype(np.int64),
             _lattice(model.values),
             _lattice(confirmed.proposal.value),
             _lattice(lost),
             _lattice(past),
-            self.clips(confirmed),
+            self.clips(confirmed, weights),
         )
 
 

@@ -24,7 +24,8 @@ CELLS = "one_step_cells"
 # the first evaluation of a lineage is at this level
 FIRST_LOOK = 0.975
 # with a thousand states and no numbers of them the gain comes out .01 too large: coverage ends below
-BOX = (*(world for world in OPEN if world != "depot"), *FEW, *(world for world in WORLDS if "contexts" in world))
+BOX = (*(world for world in OPEN if world != "depot"), *FEW)
+BOX += tuple(world for world in WORLDS if world.startswith(("contexts", "leading")))
 # of one step an episode
 SINGLE = {
     "contexts": "what was learnt",

@@ -73,7 +73,7 @@ SIZES, BUDGETS, EPSILON_1 = (20_000, 100_000), (0.3, 1.0, 3.0), 0.0243
 OPEN = ("clinicians", "retention", *(f"chain{k}" for k in range(1, 5)))
 OPEN += ("ward", "ward_greedy", "school", "school_greedy", "depot", "season")
 HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
-FEW = ("office", "office_turning", "clinic", "course", "pair", "pair_turning", "visits")
+FEW = ("office", "course", "pair")
 # a campaign: how many runs of which cells
 CAMPAIGNS = {
     # does the interval hold where nothing is hidden
@@ -103,6 +103,9 @@ CAMPAIGNS = {
     "contexts_level": (2, drawn("contexts", CONTEXTS, "level")),
     "contexts_inert": (3, drawn("contexts_inert", OTHERS, "learnt")),
     "contexts_apart": (2, drawn("contexts_apart", OTHERS, "learnt")),
+    # actions decide who comes to which states; most people leave before the last step, or most stay
+    "leading": (3, drawn("leading", OTHERS, "learnt")),
+    "staying": (3, drawn("staying", OTHERS, "learnt")),
     # many steps an episode
     "lasting": (6, drawn("lasting", LASTING, "learnt", 40_000)),
     "lasting_level": (4, drawn("lasting", LASTING, "level", 40_000)),

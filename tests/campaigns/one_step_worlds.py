@@ -281,6 +281,43 @@ def lasting(seed, **more):
     return MadeUp(seed, states, actions, steps, warmth=warmth, dense=bool(dense), told=bool(told), **more)
 
 
+def leading(seed, stay):
+    """A log in which actions decide who comes to which states; its size, practice and what is paid are drawn.
+
+    States are of two to five groups, which differ in what they pay, how long people stay, and where actions lead.
+
+    ``stay``: chances between which that to be there still at the last step is drawn.
+    """
+    rng = np.random.default_rng((seed, 1))
+    L, A, H = (round(a * (b / a) ** rng.random()) for a, b in ((2, 700), (2, 6), (2, 20)))
+    groups = min(L, int(rng.integers(2, 6)))
+    of = np.arange(L) % groups
+    kind, within = rng.dirichlet(np.ones(groups), (groups, A)), rng.dirichlet(np.ones(L), (L, A))
+    sums = np.zeros((L, A, groups))
+    np.add.at(sums, (slice(None), slice(None), of), within)
+    led = within / sums[:, :, of] * kind[of][:, :, of]
+    away = (1 - rng.uniform(*stay) ** (1 / (H - 1))) * rng.uniform(0.5, 1.5, groups)
+    leave, well = np.minimum(away, 0.95)[of], rng.random(groups)[of]
+    P, r = np.zeros((L + 2, A, L + 2)), np.zeros((L + 2, A))
+    P[:L, :, :L] = (1 - leave)[:, None, None] * led
+    P[:L, :, L], P[:L, :, L + 1] = ((leave * x)[:, None] for x in (well, 1 - well))
+    P[L:, :, L:] = np.eye(2)[:, None]
+    dense = bool(rng.random() < 0.5)
+    paid = rng.uniform(0.2, 0.8, groups)[of, None] + rng.normal(0, 0.1, (L, A))
+    r[:L] = np.clip(paid, 0, 1) if dense else P[:L, :, L]
+    practice = np.append(rng.dirichlet(np.full(A, 3.0), groups)[of], np.full((2, A), 1 / A), 0)
+    start = np.append(rng.dirichlet(np.ones(L)), [0, 0])
+    mdp = TabularMDP(*(np.broadcast_to(x, (H, *x.shape)) for x in (P, r)), start)
+
+    def world(people: int) -> Logged:
+        pays = {"steps": 20} if dense else {"total": 1.0, "on_entering": {"well": 1.0}}
+        labels = map(str, range(L)), ["well", "ill"], map(str, range(A))
+        card = _card(f"leading-{seed}", *labels, H, {"range": [0.0, 1.0], **pays}, people)
+        return Logged(card, mdp, np.broadcast_to(practice, mdp.shape))
+
+    return world
+
+
 # how many worlds of one step are drawn, of more kinds, and of many steps
 CONTEXTS, OTHERS, LASTING = 80, 50, 60
 WORLDS = {
@@ -302,15 +339,13 @@ WORLDS = {
     "long": MadeUp(27, states=500, steps=40),
     # few states, as most people's first cards have
     "office": MadeUp(28, states=4, actions=3, steps=6, dense=True, told=False),
-    "office_turning": MadeUp(28, 4, 3, 6, dense=True, told=False, drift=1.0, turns=True, per_step=True),
-    "clinic": MadeUp(29, 9, 3, 4, told=False, drift=0.5, turns=True, per_step=True),
     "course": MadeUp(30, states=16, actions=5, steps=8, warmth=0.05),
     "pair": MadeUp(31, 2, 2, 3, dense=True, told=False),
-    "pair_turning": MadeUp(31, 2, 2, 2, dense=True, told=False, drift=1.0, turns=True, per_step=True),
-    "visits": MadeUp(32, 20, 4, 12, told=False, drift=0.5, turns=True, per_step=True),
     **{f"contexts{k}": contexts(1000 + k) for k in range(CONTEXTS)},
     **{f"contexts_inert{k}": contexts(2000 + k, inert=True) for k in range(OTHERS)},
     **{f"contexts_apart{k}": contexts(3000 + k, per_step=True) for k in range(OTHERS)},
+    **{f"leading{k}": leading(7000 + k, (0.02, 0.5)) for k in range(OTHERS)},
+    **{f"staying{k}": leading(8000 + k, (0.5, 1.0)) for k in range(OTHERS)},
     **{f"lasting{k}": lasting(4000 + k) for k in range(LASTING)},
     **{f"lasting_inert{k}": lasting(5000 + k, inert=True) for k in range(LASTING)},
 }
