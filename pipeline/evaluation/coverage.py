@@ -88,10 +88,8 @@ _OF_LINEAR = {"per_step": Region((2, 8), (2, 10), (320, MOST_PEOPLE_ROOT_RHO), 1
 REGIONS: Mapping[str, Mapping[str, Region]] = {
     TABULAR: _COUNTS,
     TABULAR + LOGGED: _COUNTS,
-    ONE_STEP: {
-        "stationary": Region((2, 713), (1, 20), (1500, MOST_PEOPLE_ROOT_RHO)),
-        "per_step": Region((2, 20), (2, 12), (1500, MOST_PEOPLE_ROOT_RHO)),
-    },
+    # nobody teaches the last of steps that are apart, so no feature shows where a policy leads there
+    ONE_STEP: {"stationary": Region((2, 713), (1, 20), (1500, MOST_PEOPLE_ROOT_RHO))},
     LINEAR: _OF_LINEAR,
     LINEAR + LOGGED: _OF_LINEAR,
     # a linear policy differs by step, whatever the card declares
@@ -150,13 +148,13 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
     if card.domain.markov != "declared":
         return "The declared states are bins that hide part of what was logged: no interval is of people."
     if region is None:
-        if card.domain.horizon == 1:
-            # what such a card says of its dynamics moves nothing
-            single = _measured_of_one_step(card, _numbers_of(card, share, Fraction(1) if rho is None else rho))
-            return f"Intervals were measured of several steps, and the card has one.{single}"
-        return (
-            'Intervals were measured where steps are apart (domain.dynamics = "per_step"), and the card\'s are alike.'
-        )
+        there, here = "of several steps", "the card has one"
+        if card.domain.horizon > 1:
+            apart = 'where steps are apart (domain.dynamics = "per_step")', "the card's are alike"
+            alike = 'where steps are alike (domain.dynamics = "stationary")', "the card's are apart"
+            there, here = alike if card.domain.dynamics == "per_step" else apart
+        numbers = _numbers_of(card, share, Fraction(1) if rho is None else rho)
+        return f"Intervals were measured {there}, and {here}.{_measured_of_another(estimator, card, numbers)}"
     if rho is None or region.holds(*(numbers := _numbers_of(card, share, rho))):
         return None
     *shape, (what, (least, most)) = region.ends(numbers[0]).items()
@@ -165,7 +163,7 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
             limit = (
                 f"Intervals were measured from {number(low)} to {number(high)} {name}, and the card has {number(x)}."
             )
-            return f"{limit}{_measured_of_one_step(card, numbers)}"
+            return f"{limit}{_measured_of_another(estimator, card, numbers)}"
     people, root = card.unit.users_public, math.sqrt(min(rho, 1))
     limit = f"Intervals were measured from {number(least)} to {number(most)} {what}, and here are"
     limit += f" {number(numbers[2], 3)}: "
@@ -179,16 +177,17 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
     return f"{limit}{needed} people in all would do{budget}."
 
 
-def _measured_of_one_step(card: Card, numbers: tuple[int, int, float]) -> str:
-    """Sentence, after a blank, on ``dp-one-step`` where it was measured for such a card; else empty."""
-    other = _region(ONE_STEP, card.domain.dynamics, card.domain.horizon)
-    if other is None or card.domain.observation is not None:
+def _measured_of_another(estimator: str, card: Card, numbers: tuple[int, int, float]) -> str:
+    """Sentence, after a blank, on ``dp-one-step``, or else ``dp-apvi``, where it was measured for such a card."""
+    other, agent = (TABULAR, "dp-apvi") if estimator == ONE_STEP else (ONE_STEP, "dp-one-step")
+    region = _region(other, card.domain.dynamics, card.domain.horizon)
+    if region is None or card.domain.observation is not None:
         return ""
-    least = other.people_root_rho[0]
-    if not other.holds(*numbers[:2], least):
+    _, _, (least, _) = region.ends(numbers[0]).values()
+    if not region.holds(*numbers[:2], least):
         return ""
     few = f", from {number(least)} people who judge × √ρ on" if numbers[2] < least else ""
-    return f" Those of dp-one-step were measured for such a card{few}."
+    return f" Those of {agent} were measured for such a card{few}."
 
 
 @cache

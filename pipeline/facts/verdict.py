@@ -143,7 +143,8 @@ class Verdict(Part):
     unweighted
         Whether states weigh as in practice, so that nothing corrects the model where practice seldom comes.
     led
-        Whether a few features of a state, the same at all steps, must say which states the policy leads people to.
+        Whether most people stay to the last declared step, and a few features of a state, the same at all steps, must
+        say which states the policy leads them to.
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     logged

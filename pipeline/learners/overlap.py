@@ -25,17 +25,17 @@ from pipeline.learners.one_step_evaluation import OneStepEvaluation
 from pipeline.learners.one_step_learning import LearntStep
 from pipeline.learners.tabular_evaluation import TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
-from pipeline.logs.one_step_scores import RATIO_STEPS
 from pipeline.privacy.release import Release
 from pipeline.statistics.moment_layout import PEOPLE
+from pipeline.statistics.one_step_layout import STEPS
 
 # largest share of the policy's steps beyond the cut of weights
 CUT = 0.02
 # largest mean square of the weights of a step, on observations
 _SQUARE = 12.0
 SELDOM = "Practice seldom does what the policy advises"
-# live states from which on steps alike have no such condition; chosen, as the limits above
-_MANY = 20
+# share of people at the last declared step from which on a policy is led; chosen, as the limits above
+_STAY = 0.5
 # weight of a state at which dp-one-step cuts
 _MOST_STATE = 2.5
 
@@ -60,7 +60,8 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
         return None
     if cut <= CUT:
         return None
-    unseen = ", or five features of a state do not show where (dp-apvi uses no features)" if is_led(evaluation) else ""
+    several = isinstance(evaluation, OneStepEvaluation) and evaluation.plan.card.domain.horizon > 1
+    unseen = ", or five features of a state do not show where (dp-apvi uses no features)" if several else ""
     return (
         f"{SELDOM}, or seldom comes where it leads{unseen}: {number(100 * cut, 2)} % of "
         f"its steps lie beyond the largest weight of a row, and beyond {number(100 * CUT)} % no interval is called "
@@ -78,15 +79,25 @@ def is_unweighted(evaluation: object, came: float = 1.0) -> bool:
     return not replace(evaluation, share=evaluation.share * Fraction(came)).features.practice
 
 
-def is_led(evaluation: object) -> bool:
-    """Whether five features of a state must say where a policy leads, over steps that are apart or in few states.
+def is_led(evaluation: object, learnt: Learnt, answers: Release) -> bool:
+    """Whether most who follow are there still at the last declared step, by released moments.
 
-    One set of them serves all steps, and at steps that nobody teaches they tell no state from another.
+    Over whole episodes, five features of a state must then say where the policy leads, and what that is worth.
     """
-    if not isinstance(evaluation, OneStepEvaluation):
+    if not isinstance(evaluation, OneStepEvaluation) or not isinstance(learnt, LearntStep):
         return False
-    d = evaluation.plan.card.domain
-    return d.horizon > 1 and (d.dynamics == "per_step" or len(d.live_states) < _MANY)
+    card = evaluation.plan.card
+    confirmed = evaluation.confirm(evaluation.propose(learnt), answers)
+    phi, m = evaluation.ask_features(confirmed).features / STEPS, evaluation.moments(answers)
+    one, stay = np.linalg.lstsq(phi, np.ones(len(phi)))[0], np.linspace(0, 1, 1001)
+    followed = float(one @ m.after @ one) / max(float(one @ m.gram @ one), 1e-300)
+    if card.source.columns.next_state is None:
+        # a last declared row has no next one, whoever stays
+        there = stay ** np.arange(card.domain.horizon)[:, None]
+        stays = float(np.interp(followed, there[1:].sum(0) / there.sum(0), stay))
+    else:
+        stays = min(max(followed, 0.0), 1.0)
+    return stays ** (card.domain.horizon - 1) > _STAY and card.domain.horizon > 1
 
 
 def _cut(evaluation: TabularEvaluation, found: LearntCounts) -> float:
@@ -108,13 +119,9 @@ def _cut(evaluation: TabularEvaluation, found: LearntCounts) -> float:
 def _cut_states(evaluation: OneStepEvaluation, learnt: LearntStep, answers: Release) -> float:
     """Share of the policy's rows whose state has the largest weight."""
     confirmed = evaluation.confirm(evaluation.propose(learnt), answers)
-    weights = answers.derived["b_weights"] / (confirmed.ratio * RATIO_STEPS)
-    rows, d = np.maximum(confirmed.rows, 0.0), evaluation.plan.card.domain
-    if d.dynamics == "per_step":
-        weights = weights[np.repeat(np.arange(d.horizon), len(d.live_states)), np.arange(len(rows))]
-    there = rows * weights
+    there, each = evaluation.followers(confirmed, answers.derived["b_weights"])
     # as a release holds them, weights are rounded
-    largest = weights > 0.99 * _MOST_STATE
+    largest = each * np.resize(confirmed.chance, each.shape) > 0.99 * _MOST_STATE
     return float((there * largest).sum()) / max(float(there.sum()), 1e-300)
 
 

@@ -114,17 +114,16 @@ def test_few_that_nobody_tried_are_among_what_is_kept_however_many_are_proposed(
     assert wrong <= 0.1 * kept and kept - wrong > 0.5 * done
 
 
-def test_a_clip_is_as_wide_as_the_rows_that_a_follower_speaks_for():
-    assert spread(confirm(proposal(), np.zeros((2, 6)), 1.0)) == 1
-    rare = confirm(proposal(), np.array([[870.0] * 6, [130.0] * 6]), 1.0)
-    assert rare.ratio == pytest.approx(1 / 0.13) and spread(rare) == 8
-    # a rare action in a state where hardly anybody comes widens nothing
-    few = confirm(
-        replace(proposal(), rows=np.array([1e6, 1, 1, 1, 1, 1])),
-        np.array([[500.0] + [870.0] * 5, [500.0] + [130.0] * 5]),
-        1.0,
-    )
-    assert spread(few) == 3
+def test_a_clip_takes_a_hundredth_of_the_weight_of_those_who_follow():
+    rows = np.array([90.0, 9.0, 1.0])
+    assert spread(rows, np.array([1.0, 4.0, 9.0]), 40) == 4
+    # few rows widen nothing
+    assert spread(np.array([999.0, 1.0]), np.array([2.0, 60.0]), 40) == 2
+    assert spread(rows, np.full(3, 8.0), 40) == 8
+    # noise bounds it, and the mean weight is never cut
+    assert spread(rows, np.array([1.0, 4.0, 9.0]), 2.5) == 3
+    assert spread(rows, np.full(3, 8.0), 2.5) == 8
+    assert spread(np.zeros(0), np.zeros(0), 40) == 1
 
 
 def test_features_are_orthonormal_over_rows_short_and_finite_where_nothing_changes():

@@ -33,6 +33,11 @@ SINGLE = {
     "contexts_level": "nearest to practice among what is no better",
     "contexts_inert": "what was learnt where all actions do the same",
 }
+# of several steps, in which actions decide who comes to which states
+LEADS = {
+    "leading": "what was learnt, where most people leave before the last step",
+    "staying": "the same, where most people stay to it",
+}
 # of 21 to 100 steps, which is beyond what is called measured: counted by whose policy, not by world
 LONG = "one_step_lasting"
 LASTING = {
@@ -117,6 +122,11 @@ def small_budgets(_name):
 def single(_name):
     """One step an episode."""
     return _by_policy({policy: of_campaigns(name) for name, policy in SINGLE.items()})
+
+
+def leads(_name):
+    """Several steps an episode, by how many people stay to the last one."""
+    return _by_policy({policy: of_campaigns(name) for name, policy in LEADS.items()})
 
 
 def lasting(name):

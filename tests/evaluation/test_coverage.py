@@ -25,10 +25,7 @@ from pipeline.evaluation.coverage import (
     people_root_rho,
 )
 from pipeline.facts.evaluation import MOST_PEOPLE_ROOT_RHO
-from pipeline.learners.held_out import HeldOutRun
-from pipeline.learners.learner import plan_run
-from pipeline.learners.overlap import is_led
-from pipeline.learners.terms import Evaluate, Privacy, Terms, share_for
+from pipeline.learners.terms import share_for
 from reticent import Card
 from tests.campaigns.observed_evaluation import card_of, draw_world
 from tests.conftest import card_dict
@@ -130,20 +127,13 @@ def test_where_another_agent_was_measured_it_is_named():
         assert few is not None and few.endswith(said)
 
 
-@pytest.mark.parametrize(
-    ("states", "horizon", "dynamics", "agent", "led"),
-    [
-        (19, 5, "stationary", "dp-one-step", True),
-        (20, 5, "stationary", "dp-one-step", False),
-        (20, 2, "per_step", "dp-one-step", True),
-        (20, 1, "per_step", "dp-one-step", False),
-        (8, 5, "per_step", "dp-apvi", False),
-    ],
-)
-def test_few_features_must_say_where_a_policy_leads(states, horizon, dynamics, agent, led):
-    terms = Terms("t", agent, Privacy(rho=Fraction(1)), evaluate=Evaluate(people=0.3))
-    plan = plan_run(card(states, horizon, dynamics=dynamics), terms)
-    assert isinstance(plan, HeldOutRun) and is_led(plan.evaluation) is led
+def test_of_steps_apart_only_counts_are_measured():
+    """Nobody teaches the last of them: where a policy leads there no feature shows."""
+    assert not covered(ONE_STEP, card(8, 5, dynamics="per_step"), 0.3, Fraction(1))
+    told = outside(ONE_STEP, card(8, 5, dynamics="per_step"), 0.3, Fraction(1)) or ""
+    assert told.endswith("and the card's are apart. Those of dp-apvi were measured for such a card.")
+    many = outside(ONE_STEP, card(300, 5, dynamics="per_step"), 0.3, Fraction(1)) or ""
+    assert many.endswith("and the card's are apart.")
 
 
 def test_as_many_judge_as_were_measured_where_the_recipe_leaves_it_open():
