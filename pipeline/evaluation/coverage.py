@@ -81,7 +81,7 @@ class Region:
 # by the card's dynamics; a single step has one table, so it is stationary
 _COUNTS = {
     "stationary": Region((8, 50), (10, 20), (790, MOST_PEOPLE_ROOT_RHO), 34),
-    "per_step": Region((2, 10), (2, 12), (320, MOST_PEOPLE_ROOT_RHO), 40),
+    "per_step": Region((2, 40), (2, 12), (320, MOST_PEOPLE_ROOT_RHO), 40),
 }
 _OF_OBSERVATIONS = Region((4, 33), (1, 12), (9000, MOST_PEOPLE_ROOT_RHO), 60, "features")
 _OF_LINEAR = {"per_step": Region((2, 8), (2, 10), (320, MOST_PEOPLE_ROOT_RHO), 100)}

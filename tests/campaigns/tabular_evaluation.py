@@ -51,6 +51,7 @@ WORLDS += ((2_000, 0.3, 0.3), (2_000, 0.3, 3.0), (5_000, 0.3, 1.0), (5_000, 0.5,
 SMALL = ((100_000, 0.3, 0.02, 1), (20_000, 0.3, 0.02, 1), (50_000, 0.3, 0.02, 2), (25_000, 0.3, 0.1, 4))
 # live states, actions, steps, and whether steps have tables of their own
 SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False), (50, 3, 10, False), (10, 3, 12, True))
+SIZES += ((20, 4, 6, True), (40, 3, 6, True))
 # people who judge, times the root of rho, over states to the power 3/2: below it the model drowns and intervals miss;
 # those of linear policies are counted first, with half of their budget
 HEARD = {False: 28.0, True: 100.0}
