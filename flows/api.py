@@ -621,7 +621,7 @@ def serve(
     Raises
     ------
     CardError
-        If the recipe is wrong, or there is no server.
+        If recipe or schedule is wrong, or there is no server.
     """
     from flows.config.recipe import calendar_of, setting
     from flows.server.serving import serve_deployments, server
