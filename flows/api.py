@@ -537,9 +537,16 @@ def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | Non
     Returns
     -------
     ``ok``, the ``problem`` in words, and the ``last`` night's note without its numbers of rows.
+
+    Raises
+    ------
+    CardError
+        If ``hours`` is not above 0, or is more than a century.
     """
     from flows.jobs.nightly import watch_of
 
+    if not 0 < hours <= 876_600:
+        raise CardError(f"--hours {hours:g}: give a number above 0, of a century at most")
     watch = watch_of(named(recipe), (store or Store()).home)
     problem = watch.problem(hours)
     last = {key: value for key, value in watch.note.items() if key != "rows"}
@@ -614,7 +621,7 @@ def serve(
     Raises
     ------
     CardError
-        If the recipe is wrong, or there is no server.
+        If recipe or schedule is wrong, or there is no server.
     """
     from flows.config.recipe import calendar_of, setting
     from flows.server.serving import serve_deployments, server

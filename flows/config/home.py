@@ -101,7 +101,9 @@ class Home:
         # their names are forced to disk: a ledger elsewhere outlives a power cut, and so must the store that it records
         make_folder(self.root)
         make_folder(path, 0o700)
-        path.chmod(0o700)
+        # a home that is only looked at may lie on a disk that is read only
+        if path.stat().st_mode & 0o777 != 0o700:
+            path.chmod(0o700)
         return path
 
     @property

@@ -60,7 +60,7 @@ class RecipeHead(Strict):
 class Watched(Strict):
     """Limits beyond which scheduled runs raise an alert."""
 
-    stale_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    stale_days: Annotated[float, Field(gt=0, le=36_525, allow_inf_nan=False)] | None = None
 
 
 _RUN = re.compile(r"-[0-9a-f]{10}(-simulation-not-private)?$")

@@ -304,6 +304,7 @@ class RunPolicy:
         named.
         """
         from flows.jobs.promotion import PRACTICE
+        from pipeline.logs.contribution_bounding import one_form
         from pipeline.statistics.played import meets
 
         play = self.stored.of.play
@@ -313,9 +314,10 @@ class RunPolicy:
                     f"{self.stored.of.run}: everybody meets this policy ([play] share is not set): name nobody"
                 )
             return {**decision}
-        if not person:
+        # the form in which a night's sums know the person
+        if not (known := one_form(person or "")):
             raise CardError(f"{self.stored.of.run}: {play['share']:g} of the people meet this policy: say who is there")
-        if not meets(play, person):
+        if not meets(play, known):
             nothing = {"step": decision["step"], "advice": PRACTICE, "action": None}
             return {"policy_id": play["id"], "arm": "practice", "propensity": None, **nothing}
         action, listed = decision["action"], decision.get("actions")

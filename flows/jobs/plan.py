@@ -17,6 +17,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
@@ -420,9 +421,11 @@ def forecast_quality(recipe: str, home: Home, people: int | None = None) -> answ
     drawn = [] if reason is not None else plan.forecast(learners, draws)
     quality = _quality(s, plan, episodes, drawn) if drawn else not_simulated
     quality = answers.Quality.model_validate({**quality.parts(), **_preference(s, episodes, drawn), "cached": False})
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file, alone=False) as fresh:
-        write_file(fresh, json.dumps(quality.model_dump(), allow_nan=False))
+    # kept to be quick the next time: a disk that is full, or read only, hides no plan
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(file, alone=False) as fresh:
+            write_file(fresh, json.dumps(quality.model_dump(), allow_nan=False))
     return quality
 
 

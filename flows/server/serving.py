@@ -48,10 +48,33 @@ ACCESS = "access.env"
 _SERVER = Path(__file__).with_name("deployments.py")
 
 
+def check_schedule(cron: str, timezone: str) -> None:
+    """Refuse a schedule that the server would not take, or that never comes due.
+
+    Raises CardError if so, or if it has seconds.
+    """
+    from prefect.server.schemas.schedules import CronSchedule
+
+    try:
+        if len(cron.split()) > 5:
+            raise ValueError(cron)
+        asyncio.run(CronSchedule(cron=cron, timezone=timezone).get_dates(1))
+    except ValueError:
+        raise CardError(
+            f"serve: --cron {cron!r} with --timezone {timezone!r} names no time that comes: give minute, hour, day, "
+            "month and weekday, and a zone such as Europe/Paris; e.g. --cron '15 2 * * *'"
+        ) from None
+
+
 def serve_deployments(
     home: Path, recipe: str, cron: str | None, timezone: str, limit: int, say: Callable[[str], None]
 ) -> None:
-    """Register the deployments and run what is due, until a signal ends it."""
+    """Register the deployments and run what is due, until a signal ends it.
+
+    Raises CardError as of :func:`check_schedule`.
+    """
+    if cron is not None:
+        check_schedule(cron, timezone)
     # for the processes of the runs
     os.environ[HOME], os.environ[SERVED] = str(home), recipe
     from prefect.client.orchestration import get_client

@@ -8,6 +8,7 @@ folder or a Prefect server; work of less than two seconds reports none.
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import time
@@ -248,6 +249,8 @@ def fail(error: Exception, *, as_json: bool) -> int:
     text = str(error) or type(error).__name__
     if is_full(error):
         text = f"the disk is full ({text}); make room and run again: what was finished stays"
+    elif isinstance(error, OSError) and error.errno == errno.EROFS:
+        text = f"the disk is read only ({text}), and this verb writes"
     elif code == 1:
         text = f"{type(error).__name__}: {text} (run again with --debug for the traceback)"
     print(f"reticent: {text}", file=sys.stderr)

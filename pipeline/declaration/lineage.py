@@ -214,6 +214,10 @@ class Schedule(Strict):
         return day + timedelta(days=1 if self.release == "nightly" else 7 - day.weekday())
 
 
+# the calendar ends with the year 9999, and a window reaches beyond the last night
+_LATEST_FIRST = date(9900, 1, 1)
+
+
 class Nightly(Strict):
     """Nights of one counter, of which each is a leaf, under one budget for all of them together.
 
@@ -229,7 +233,7 @@ class Nightly(Strict):
         "epoch": 'a counter only counts; `[schedule] release = "monthly"` draws a fresh release on its dates'
     }
     nights: Annotated[int, Field(ge=1, le=10_000)] = 365
-    first: Annotated[date, Field(strict=False)]
+    first: Annotated[date, Field(strict=False, le=_LATEST_FIRST)]
     counter: Literal["tree", "toeplitz"] = "tree"
     window: Annotated[int, Field(ge=1)] | None = None
     episodes: Literal["delivered", "closed"] = "delivered"

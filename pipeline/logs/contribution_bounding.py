@@ -54,6 +54,11 @@ def canonical(text: pl.Expr) -> pl.Expr:
     return text.str.strip_chars().str.normalize("NFC").str.replace(r"^(-?[0-9]+)\.0$", "$1")
 
 
+def one_form(person: str) -> str:
+    """Canonical form of one id."""
+    return pl.select(canonical(pl.lit(person))).item()
+
+
 def spellings(person: pl.Expr) -> list[pl.Expr]:
     """Other texts under which an older version may know a person; null if there is none."""
     decomposed = person.str.normalize("NFD")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from flows.config.home import Work
 from flows.config.recipe import Promote
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
+from flows.server.serving import check_schedule, serve_deployments
 from pipeline.declaration.toml import read_pairs
 from pipeline.facts.answers import Comparison
 from pipeline.facts.verdict import Verdict
@@ -75,6 +77,21 @@ def test_serve_registers_an_inactive_example_leaves_the_operators_schedule_and_t
     asked, *_ = deployed("/r.toml", "5 4 * * *", "Europe/Paris", there)
     assert [(s.cron, s.timezone, s.active) for s in asked["schedules"]] == [("5 4 * * *", "Europe/Paris", True)]
     assert asked["parameters"] == {"recipe": "/r.toml"}
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone"),
+    [("0 2 30 2 *", "UTC"), ("99 2 * * *", "UTC"), ("0 2 * * * *", "UTC"), ("15 2 * * *", "Mars/Base")],
+)
+def test_a_schedule_that_never_comes_due_is_refused_before_anything_is_registered(tmp_path, monkeypatch, cron, zone):
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")
+    with pytest.raises(CardError, match=f"--cron '{re.escape(cron)}' with --timezone '{zone}'"):
+        serve_deployments(tmp_path, "/r.toml", cron, zone, 1, print)
+
+
+def test_rare_and_named_schedules_are_taken():
+    for cron in ("15 2 29 2 *", "@daily"):
+        check_schedule(cron, "Europe/Paris")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -48,6 +49,20 @@ def test_the_band_repeats_itself_is_kept_and_orders_its_ends(tmp_path, few):
     assert 0 <= s["low"] <= s["mean"] and s["low"] <= s["high"] and first["episodes"] == 50_000
     assert first["share"] == pytest.approx(s["mean"] / first["reference"]["suboptimality"])
     assert "not a promise" in first["is_not"] and not first["declared"]
+
+
+def test_a_home_that_is_only_looked_at_may_be_read_only(tmp_path, few, monkeypatch):
+    home = home_at(tmp_path / "home")
+    assert home.store.is_dir()
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("chmod", "mkdir"):
+        monkeypatch.setattr(Path, name, refused)
+    assert home.store.stat().st_mode & 0o777 == 0o700
+    assert foresee_job(recipe(tmp_path, "one"), home)["suboptimality"] is not None
+    assert not (home.root / "foresight").exists()
 
 
 @pytest.mark.digests

@@ -19,6 +19,7 @@ from reticent import BudgetError, CardError, LogError, Store, load_recipe
 from tests import jobs
 from tests.flows.nights import stop_clock
 from tests.flows.shop import SCHEDULE, lay_out, rows
+from tests.flows.verb import invoke
 from tests.jobs import check_night, home_at, ledger_of, page_of
 from tests.learners.lq_shop import lay_out_plant
 
@@ -246,6 +247,29 @@ def test_a_night_that_never_came_is_noticed_by_its_age(tmp_path, home, nightly_j
     assert check_night(recipe, home, 32)["problem"] == late.replace("30", "32")
     nightly_job(str(recipe), home)
     assert check_night(recipe, home)["problem"] is None
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        ("[watch]\nstale_days = 1e12\n", "watch.stale_days"),
+        ("[nightly]\nfirst = 9990-01-01\nnights = 10000\n", "nightly.first"),
+    ],
+)
+def test_times_that_no_calendar_holds_are_refused_before_a_charge(tmp_path, home, nightly_job, table, key):
+    recipe = lay_out(tmp_path / "shop") / "private.toml"
+    text = recipe.read_text()
+    recipe.write_text((text.replace(SCHEDULE, "") if "nightly" in table else text) + table)
+    with pytest.raises(CardError, match=key):
+        nightly_job(str(recipe), home)
+    assert not home.store.joinpath("shop").exists()
+
+
+@pytest.mark.parametrize("hours", [float("nan"), 1e300, 0.0, -1.0])
+def test_hours_that_are_none_are_refused(tmp_path, hours):
+    recipe = lay_out(tmp_path / "shop") / "private.toml"
+    done = invoke("--home", tmp_path / "home", "nightly", recipe, "--check", "--hours", hours)
+    assert isinstance(done.exception, CardError) and "--hours" in str(done.exception)
 
 
 def test_an_alert_whose_command_fails_is_said_and_stops_nothing(monkeypatch):

@@ -21,6 +21,7 @@ import pytest
 
 import reticent
 from flows.server.acting import RefusedError, Served, Server, handler
+from pipeline.statistics.played import meets
 from tests.flows.shop import lay_out
 from tests.flows.verb import answer, invoke
 from tests.learners.lq_shop import lay_out_plant
@@ -93,6 +94,16 @@ def test_an_answer_has_the_chance_of_its_action_and_the_others_keep_practice(run
         policy.act("warm", 0)
     with pytest.raises(reticent.CardError, match="name nobody"):
         runs["private"].policy.act("warm", 0, person="c1")
+
+
+def test_whoever_is_named_in_another_spelling_has_the_arm_that_nights_count_them_in(runs):
+    play, policy = runs["shared"].policy.stored.of.play, runs["shared"].policy
+    for i in range(40):
+        for spelt, form in ((f"{i}.0", f"{i}"), (f" c{i} ", f"c{i}"), (f"Jose\u0301 {i}", f"Jos\u00e9 {i}")):
+            met = policy.act("warm", 0, person=spelt)["arm"] == "policy"
+            assert met == meets(play, form), spelt
+    with pytest.raises(reticent.CardError, match="say who is there"):
+        policy.act("warm", 0, person="  ")
 
 
 def test_the_shell_says_the_same(shop, runs, tmp_path):

@@ -174,6 +174,12 @@ def test_the_shell_says_that_a_disk_is_full(error, capsys):
     assert "the disk is full" in capsys.readouterr().err
 
 
+def test_the_shell_says_that_a_disk_is_read_only(capsys):
+    assert fail(OSError(errno.EROFS, "Read-only file system", "store"), as_json=False) == 1
+    said = capsys.readouterr().err
+    assert "the disk is read only" in said and "traceback" not in said
+
+
 def test_an_entry_is_on_disk_before_anything_is_drawn(tmp_path):
     """EXTRA: the folder is synced too; and a writer waits for another one rather than fail at once."""
     in_file(tmp_path / "ledger.db").open(create=True)
