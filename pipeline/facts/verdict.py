@@ -193,7 +193,10 @@ class Verdict(Part):
         found += ["the policy hardly changes which states people come to"] if self.led else []
         found += ["practice and what comes of it were the same among those who taught"] if self.later else []
         found += ["each logged chance is the one by which its action was chosen"] if self.logged else []
-        found += ["people come as often whatever is done and comes of it"] if self.returning else []
+        if self.returning:
+            # the score of an episode holds nothing that it leaves to the same person's later ones
+            found += ["people come as often whatever is done and comes of it"]
+            found += ["no episode of a person changes their later ones"]
         if self.left_out is not None:
             missing_share = number(100 * float(self.left_out), 2)
             found += [f"the {missing_share} % of declared people without a usable record are like the others"]

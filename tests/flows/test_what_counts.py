@@ -172,6 +172,41 @@ def test_people_with_more_episodes_than_others_are_a_reason_for_two_values_of_pr
     assert verdict.improvement.lower > 0
 
 
+def tiring(people: int) -> pl.DataFrame:
+    """Five stays of one visit: the strong drug pays .15 more, and most whom it was given are ill at their next stay."""
+    g, who, log = np.random.default_rng(11), np.arange(people), list[pl.DataFrame]()
+    ill = g.random(people) < 0.5
+    for stay in range(5):
+        strong = g.random(people) < 0.4
+        good = g.random(people) < np.where(ill, 0.3, 0.8) + 0.15 * strong
+        log.append(visits(0, who, ill, strong, good).with_columns(stay=pl.Series(5 * who + stay)))
+        ill = g.random(people) < np.where(strong, 0.9, 0.2)
+    return pl.concat(log)
+
+
+ALONE = "no episode of a person changes their later ones"
+
+
+@pytest.mark.parametrize(
+    ("cap", "word"),
+    [
+        ("5", ""),
+        pytest.param("1", "", marks=pytest.mark.slow),
+        pytest.param("5", 'practice = "recorded"\n', marks=pytest.mark.slow),
+    ],
+)
+def test_better_of_people_who_come_again_stands_on_it_that_an_episode_leaves_nothing_behind(
+    tmp_path: Path, cap: str, word: str
+) -> None:
+    """The state explains every choice and outcome, all come five times, and the strong drug for everybody loses .08."""
+    few, declared = some(tiring(10_000), 10_000)
+    several = {f"{new}\n": f"{new}\nepisodes_per_user = {cap}\n" for new in declared.values()}
+    changes = declared | several | {"horizon = 3\n": f"horizon = 1\n{word}"}
+    page, verdict = page_of(tmp_path, few, changes, "dp-one-step")
+    assert verdict.answer != "better" or ALONE in verdict.conditions
+    assert verdict.answer != "better" or (ALONE in page and "what is done then change how they come again" in page)
+
+
 def sites(state: bool) -> tuple[pl.DataFrame, dict[str, str]]:
     """Two sites that practise unlike and fare alike, and the card's states with or without the site."""
     g, who, log = np.random.default_rng(4), np.arange(PEOPLE), list[pl.DataFrame]()
