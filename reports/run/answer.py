@@ -572,7 +572,8 @@ _RETURNING = (
 )
 _BEYOND_CAP = (
     "Of whoever came more often one episode counts, drawn by a hash: it misleads where outcomes decide who comes "
-    "again, and what an episode changes in later ones counts nowhere. Where nobody comes again, the card's columns.episode_id can name the person's column."
+    "again, and what an episode changes in later ones counts nowhere. Where nobody comes again, the card's "
+    "columns.episode_id can name the person's column."
 )
 _FEATURES = (
     "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
