@@ -341,9 +341,10 @@ def decide(
         answer = "withheld"
         why = (
             "By the logged probabilities a mean must come out as zero that lies "
-            f"{number(abs(evaluated.ratios), 2)} standard errors from it: they are not those of what was done, or too "
-            "many of the weights they make are cut."
+            f"{number(abs(evaluated.ratios), 2)} standard errors from it: they are not those of what was done"
         )
+        # a cut only takes away from weights
+        why += "." if evaluated.ratios > 0 else f", or too many of the weights they make are cut. {_UNCUT}"
     elif broken_off is not None and broken_off > _BROKEN_OFF:
         answer = "withheld"
         why = (
@@ -421,6 +422,12 @@ def _impossible(evaluated: Evaluated, value: ValueFacts) -> str:
     )
 
 
+_UNCUT = (
+    "Where few were given some action, declare the smallest logged chance ([evaluate] least): rows from there on are "
+    "weighed in full. That is another recipe, so people who come later judge it ([evaluate] since)."
+)
+
+
 def clear(estimate: float, lower: float, upper: float, level: float) -> bool:
     """True where the interval of a difference, at two fifths of its error probability, excludes 0.
 
@@ -460,7 +467,8 @@ def _uncertified(evaluated: Evaluated, markov: str) -> str:
     if evaluated.judged_before is not None:
         return f"{evaluated.judged_before[0].upper()}{evaluated.judged_before[1:]}."
     if evaluated.calibrated and markov == "declared":
-        return "By what logged probabilities say, the weights that were cut may make a difference as large as this one."
+        cut = "By what logged probabilities say, the weights that were cut may make a difference as large as this one."
+        return f"{cut} {_UNCUT}"
     if markov == "aggregated":
         return "The declared states are bins that hide part of what was logged: the binned process is not the people."
     return NOT_MEASURED_HERE

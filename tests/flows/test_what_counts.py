@@ -376,6 +376,29 @@ def test_logged_chances_that_follow_the_outcome_are_a_condition(tmp_path: Path) 
     assert said in page and "Was each logged chance written down with the choice" in page
 
 
+@pytest.mark.parametrize(
+    ("least", "answer"), [("", "withheld"), pytest.param("least = 0.05\n", "better", marks=pytest.mark.slow)]
+)
+def test_a_trial_whose_sites_draw_by_other_chances_names_what_weighs_rare_draws_in_full(
+    tmp_path: Path, least: str, answer: str
+) -> None:
+    """True chances: most sites, anew at each visit, draw the strong drug once in twenty, and fare better with both."""
+    g, who, log = np.random.default_rng(12), np.arange(PEOPLE), list[pl.DataFrame]()
+    ill = g.random(PEOPLE) < 0.5
+    for h in range(2):
+        rare = g.random(PEOPLE) < 0.7
+        strong = g.random(PEOPLE) < np.where(rare, 0.05, 0.9)
+        good = g.random(PEOPLE) < 0.2 + 0.2 * rare + 0.3 * strong - 0.1 * ill
+        log.append(visits(h, who, ill, strong, good, p=pl.Series(np.where(rare, 0.05, 0.9))))
+        log[-1] = log[-1].with_columns(p=pl.when(pl.col("done") == "strong").then("p").otherwise(1 - pl.col("p")))
+        ill = g.random(PEOPLE) < 0.5
+    changes = {"horizon = 3": "horizon = 2", 'reward = "good"': 'reward = "good", behavior_prob = "p"'}
+    weighed = f'{JUDGED}probabilities = "logged"\n{least}'
+    page, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi", weighed)
+    assert verdict.answer == answer
+    assert answer == "better" or "declare the smallest logged chance ([evaluate] least)" in verdict.why
+
+
 SAME = "practice and what comes of it were the same among those who taught"
 
 
