@@ -394,7 +394,7 @@ def test_a_trial_whose_sites_draw_by_other_chances_names_what_weighs_rare_draws_
         ill = g.random(PEOPLE) < 0.5
     changes = {"horizon = 3": "horizon = 2", 'reward = "good"': 'reward = "good", behavior_prob = "p"'}
     weighed = f'{JUDGED}probabilities = "logged"\n{least}'
-    page, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi", weighed)
+    _, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi", weighed)
     assert verdict.answer == answer
     assert answer == "better" or "declare the smallest logged chance ([evaluate] least)" in verdict.why
 
