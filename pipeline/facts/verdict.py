@@ -353,7 +353,7 @@ def decide(
             "stayed. Let an end tell who left (domain.states.ends), or an episode be over with its last row "
             "(source.last_row, unless next_state or source.gap says otherwise); or declare a shorter domain.horizon."
         )
-    elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
+    elif practice is not None and (contradiction := _apart(practice, evaluated.practice, data, later=later)):
         answer, why = "withheld", contradiction
     elif value is not None and (impossible := _impossible(evaluated, value)):
         answer, why = "withheld", impossible
@@ -391,20 +391,32 @@ def decide(
     return Verdict.model_validate(verdict | conditions)
 
 
-def _apart(model: Baseline, measured: Interval) -> str:
-    """Sentence on the contradiction of model and people about current practice; empty where there is none."""
+def _apart(model: Baseline, measured: Interval, data: DeclaredTables | DeclaredPlant, *, later: bool) -> str:
+    """Sentence on the contradiction of model and people about current practice; empty where there is none.
+
+    It names what may cause it on such a card.
+    """
     if model.estimate is None or model.lower is None or model.upper is None:
         return ""
     difference, half_width = float(model.estimate) - measured.estimate, (float(model.upper) - float(model.lower)) / 2
     if abs(difference) <= _APART * half_width + (measured.upper - measured.lower) / 2:
         return ""
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
+    alike = isinstance(data, DeclaredTables) and data.dynamics == "stationary"
+    causes = [
+        "of noise, where states, actions and steps are many for so few people (four times as many would probably do)",
+        "of rows that lead nowhere (source.last_row)",
+        *(["of rows beyond domain.cell_cap", "of steps that are not alike"] if alike else []),
+    ]
+    if isinstance(data, DeclaredTables) and data.start == "declared":
+        causes += ["of a domain.start that is not the log's"]
+    causes += ["of judges who came later (evaluate.since)"] if later else []
+    if data.episodes_per_user > 1:
+        counted = "tables count these more often (unit.episodes_per_user = 1 does not)"
+        causes += [f"of people with more episodes than others: {counted}"]
     return (
         f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Such "
-        "a gap comes of noise, where states, actions and steps are many for so few people, of rows that lead nowhere "
-        "(source.last_row) or lie beyond domain.cell_cap, of steps that are not alike, of a domain.start that is not "
-        "the log's, of judges who came later (evaluate.since), or of people with more episodes than others: tables "
-        "count these more often (unit.episodes_per_user = 1 does not)."
+        f"a gap comes {', '.join(causes[:-1])} or {causes[-1]}."
     )
 
 

@@ -319,8 +319,11 @@ def test_noise_is_named_where_released_tables_are_too_thin_for_practice(tmp_path
         '["mild", "strong"]': "6",
     }
     _, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi")
-    # whole episodes, one a person, steps alike: nothing else is amiss
+    # whole episodes, one a person: nothing else is amiss
     assert verdict.answer == "withheld" and "Such a gap comes of noise" in verdict.why
+    assert "(four times as many would probably do)" in verdict.why
+    no_cause = ("domain.cell_cap", "steps that are not alike", "domain.start", "evaluate.since", "episodes_per_user")
+    assert not any(key in verdict.why for key in no_cause)
 
 
 def judged_later(folder: Path, first: pl.DataFrame, then: pl.DataFrame, judges: int) -> tuple[str, Verdict]:
