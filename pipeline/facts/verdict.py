@@ -189,7 +189,8 @@ class Verdict(Part):
         open_ = None if self.confounding is None else self.confounding.condition
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
-        found += ["practice often comes where the policy leads"] if self.unweighted else []
+        # who hardly changes where people come to leads where practice often comes
+        found += ["practice often comes where the policy leads"] if self.unweighted and not self.led else []
         found += ["the policy hardly changes which states people come to"] if self.led else []
         found += ["practice and what comes of it were the same among those who taught"] if self.later else []
         found += ["each logged chance is the one by which its action was chosen"] if self.logged else []

@@ -34,8 +34,6 @@ CUT = 0.02
 # largest mean square of the weights of a step, on observations
 _SQUARE = 12.0
 SELDOM = "Practice seldom does what the policy advises"
-# live states from which on steps alike have no such condition; chosen, as the limits above
-_MANY = 20
 # weight of a state at which dp-one-step cuts
 _MOST_STATE = 2.5
 
@@ -79,14 +77,12 @@ def is_unweighted(evaluation: object, came: float = 1.0) -> bool:
 
 
 def is_led(evaluation: object) -> bool:
-    """Whether five features of a state must say where a policy leads, over steps that are apart or in few states.
+    """Whether five features of a state must say where a policy leads.
 
-    One set of them serves all steps, and at steps that nobody teaches they tell no state from another.
+    One set of them serves all steps and all states, however many: actions that lead to states that these do not tell
+    from others are not seen.
     """
-    if not isinstance(evaluation, OneStepEvaluation):
-        return False
-    d = evaluation.plan.card.domain
-    return d.horizon > 1 and (d.dynamics == "per_step" or len(d.live_states) < _MANY)
+    return isinstance(evaluation, OneStepEvaluation) and evaluation.plan.card.domain.horizon > 1
 
 
 def _cut(evaluation: TabularEvaluation, found: LearntCounts) -> float:

@@ -133,8 +133,8 @@ def test_where_another_agent_was_measured_it_is_named():
 @pytest.mark.parametrize(
     ("states", "horizon", "dynamics", "agent", "led"),
     [
-        (19, 5, "stationary", "dp-one-step", True),
-        (20, 5, "stationary", "dp-one-step", False),
+        (8, 5, "stationary", "dp-one-step", True),
+        (700, 5, "stationary", "dp-one-step", True),
         (20, 2, "per_step", "dp-one-step", True),
         (20, 1, "per_step", "dp-one-step", False),
         (8, 5, "per_step", "dp-apvi", False),
