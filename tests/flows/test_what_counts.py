@@ -521,7 +521,7 @@ def test_where_features_do_not_follow_a_policy_the_page_names_tables(tmp_path: P
 
 
 def test_where_a_policy_leads_in_many_states_is_a_condition_of_one_step(tmp_path: Path) -> None:
-    """Forty states, steps alike: what pays .2 now leads to the half that pays .35 less.  "Better by .7 to 1", truth .2."""
+    """Forty states, steps alike: what pays .2 now leads to those that pay .35 less.  "Better by .7 to 1", truth .2."""
     g, (H, S, A) = np.random.default_rng([40, 3, 10]), (10, 40, 3)
     pays = np.clip(np.where(np.arange(S)[:, None] < S // 2, 0.25, 0.6) + g.uniform(-0.1, 0.1, (S, A)), 0, 1)
     pays[:, -1] += 0.2
