@@ -16,7 +16,8 @@ ONLY = "OPERATOR ONLY: raw facts, not for publication."
 _OF_RULES = {
     "over_cap": (
         "more episodes than count, and a hash drew which do: where what is done or comes of it decides who comes again,"
-        " an action can look better that is not; practice = 'recorded' says that nobody does"
+        " or changes their later episodes, an action can look better that is not; practice = 'recorded' "
+        "says that nobody does"
     ),
     "beyond_horizon": (
         "rows beyond domain.horizon: what those pay counts nowhere, so an action can look better that does harm later; "

@@ -133,8 +133,8 @@ class Evaluated:
     farthest from it; None without features.  Beyond 3 on either side the answer is withheld.
     ``unweighted``: True where people are too few to tell how often the policy comes to a state: states weigh as in
     practice, and nothing corrects the model in those where practice seldom comes.
-    ``led``: True where most who follow are there still at the last declared step, and a few features of a state, the
-    same at all steps, must say where the policy leads and what that is worth.
+    ``led``: True where steps are several, and a few features of a state, the same at all steps, must say
+    where the policy leads and what that is worth.
     """
 
     estimator: str

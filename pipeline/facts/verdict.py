@@ -190,11 +190,15 @@ class Verdict(Part):
         open_ = None if self.confounding is None else self.confounding.condition
         found = [] if open_ is None else [f"the recorded state explains the {open_}"]
         found += ["the declared features describe the values"] if self.features else []
-        found += ["practice often comes where the policy leads"] if self.unweighted else []
+        # who hardly changes where people come to leads where practice often comes
+        found += ["practice often comes where the policy leads"] if self.unweighted and not self.led else []
         found += ["the policy hardly changes which states people come to"] if self.led else []
         found += ["practice and what comes of it were the same among those who taught"] if self.later else []
         found += ["each logged chance is the one by which its action was chosen"] if self.logged else []
-        found += ["people come as often whatever is done and comes of it"] if self.returning else []
+        if self.returning:
+            # the score of an episode holds nothing that it leaves to the same person's later ones
+            found += ["people come as often whatever is done and comes of it"]
+            found += ["no episode of a person changes their later ones"]
         if self.left_out is not None:
             missing_share = number(100 * float(self.left_out), 2)
             found += [f"the {missing_share} % of declared people without a usable record are like the others"]
@@ -339,9 +343,10 @@ def decide(
         answer = "withheld"
         why = (
             "By the logged probabilities a mean must come out as zero that lies "
-            f"{number(abs(evaluated.ratios), 2)} standard errors from it: they are not those of what was done, or too "
-            "many of the weights they make are cut."
+            f"{number(abs(evaluated.ratios), 2)} standard errors from it: they are not those of what was done"
         )
+        # a cut only takes away from weights
+        why += "." if evaluated.ratios > 0 else f", or too many of the weights they make are cut. {_UNCUT}"
     elif broken_off is not None and broken_off > _BROKEN_OFF:
         answer = "withheld"
         why = (
@@ -350,7 +355,7 @@ def decide(
             "stayed. Let an end tell who left (domain.states.ends), or an episode be over with its last row "
             "(source.last_row, unless next_state or source.gap says otherwise); or declare a shorter domain.horizon."
         )
-    elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
+    elif practice is not None and (contradiction := _apart(practice, evaluated.practice, data, later=later)):
         answer, why = "withheld", contradiction
     elif value is not None and (impossible := _impossible(evaluated, value)):
         answer, why = "withheld", impossible
@@ -388,20 +393,32 @@ def decide(
     return Verdict.model_validate(verdict | conditions)
 
 
-def _apart(model: Baseline, measured: Interval) -> str:
-    """Sentence on the contradiction of model and people about current practice; empty where there is none."""
+def _apart(model: Baseline, measured: Interval, data: DeclaredTables | DeclaredPlant, *, later: bool) -> str:
+    """Sentence on the contradiction of model and people about current practice; empty where there is none.
+
+    It names what may cause it on such a card.
+    """
     if model.estimate is None or model.lower is None or model.upper is None:
         return ""
     difference, half_width = float(model.estimate) - measured.estimate, (float(model.upper) - float(model.lower)) / 2
     if abs(difference) <= _APART * half_width + (measured.upper - measured.lower) / 2:
         return ""
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
+    alike = isinstance(data, DeclaredTables) and data.dynamics == "stationary"
+    causes = [
+        "of noise, where states, actions and steps are many for so few people (four times as many would probably do)",
+        "of rows that lead nowhere (source.last_row)",
+        *(["of rows beyond domain.cell_cap", "of steps that are not alike"] if alike else []),
+    ]
+    if isinstance(data, DeclaredTables) and data.start == "declared":
+        causes += ["of a domain.start that is not the log's"]
+    causes += ["of judges who came later (evaluate.since)"] if later else []
+    if data.episodes_per_user > 1:
+        counted = "tables count these more often (unit.episodes_per_user = 1 does not)"
+        causes += [f"of people with more episodes than others: {counted}"]
     return (
         f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Such "
-        "a gap comes of noise, where states, actions and steps are many for so few people, of rows that lead nowhere "
-        "(source.last_row) or lie beyond domain.cell_cap, of steps that are not alike, of a domain.start that is not "
-        "the log's, of judges who came later (evaluate.since), or of people with more episodes than others: tables "
-        "count these more often (unit.episodes_per_user = 1 does not)."
+        f"a gap comes {', '.join(causes[:-1])} or {causes[-1]}."
     )
 
 
@@ -417,6 +434,12 @@ def _impossible(evaluated: Evaluated, value: ValueFacts) -> str:
         f"{number(practice.estimate, 3)}: no policy can make a difference as large as people's scores show. Where "
         "nobody is paid twice (reward.total), the state must tell who was paid, or the episode end there."
     )
+
+
+_UNCUT = (
+    "Where few were given some action, declare the smallest logged chance ([evaluate] least): rows from there on are "
+    "weighed in full. That is another recipe, so people who come later judge it ([evaluate] since)."
+)
 
 
 def clear(estimate: float, lower: float, upper: float, level: float) -> bool:
@@ -458,7 +481,8 @@ def _uncertified(evaluated: Evaluated, markov: str) -> str:
     if evaluated.judged_before is not None:
         return f"{evaluated.judged_before[0].upper()}{evaluated.judged_before[1:]}."
     if evaluated.calibrated and markov == "declared":
-        return "By what logged probabilities say, the weights that were cut may make a difference as large as this one."
+        cut = "By what logged probabilities say, the weights that were cut may make a difference as large as this one."
+        return f"{cut} {_UNCUT}"
     if markov == "aggregated":
         return "The declared states are bins that hide part of what was logged: the binned process is not the people."
     return NOT_MEASURED_HERE

@@ -324,7 +324,7 @@ class HeldOutRun:
             from pipeline.learners.overlap import beyond, is_led, is_unweighted
 
             evaluated = replace(evaluated, unweighted=is_unweighted(self.evaluation) or None)
-            evaluated = replace(evaluated, led=is_led(self.evaluation, learnt, answers) or None)
+            evaluated = replace(evaluated, led=is_led(self.evaluation) or None)
             if (few := self._too_few(evaluated, came)) is not None:
                 evaluated = replace(evaluated, calibrated=False, outside=few)
             if (far := beyond(self.evaluation, learnt, answers)) is not None:

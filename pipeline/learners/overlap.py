@@ -2,7 +2,7 @@
 
 A row of a held-out person weighs as often as the policy is there more than practice, and this weight is cut.  Beyond
 the cut the estimate rests on the model that chose the policy for what it overestimates, and the interval does not know.
-Coverage was measured where practice often does what a policy may advise; both limits below are chosen, not measured.
+Coverage was measured where practice often does what a policy may advise; the limits below are chosen, not measured.
 """
 
 from dataclasses import replace
@@ -34,14 +34,14 @@ CUT = 0.02
 # largest mean square of the weights of a step, on observations
 _SQUARE = 12.0
 SELDOM = "Practice seldom does what the policy advises"
-# share of people at the last declared step from which on a policy is led; chosen, as the limits above
-_STAY = 0.5
+# largest share of those who follow that are there still at the last of steps that are alike
+STAY = 0.5
 # weight of a state at which dp-one-step cuts
 _MOST_STATE = 2.5
 
 
 def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
-    """Sentence on a policy that practice hardly ever follows, so that no interval of it was measured; or None."""
+    """Sentence on a policy that practice hardly ever follows, or that features do not; or None."""
     if isinstance(evaluation, ObservedEvaluation):
         square = _mean_square(evaluation, answers)
         if square <= _SQUARE:
@@ -55,13 +55,18 @@ def beyond(evaluation: object, learnt: Learnt, answers: Release) -> str | None:
     elif isinstance(evaluation, TabularEvaluation) and isinstance(learnt, LearntCounts):
         cut = _cut(evaluation, learnt)
     elif isinstance(evaluation, OneStepEvaluation) and isinstance(learnt, LearntStep):
+        d = evaluation.plan.card.domain
+        if d.horizon > 1 and d.dynamics == "stationary" and _stays(evaluation, learnt, answers) > STAY:
+            return (
+                "More than half of those who follow the policy are there still at the last declared step, and where it "
+                "leads them so far five features of a state do not show: dp-apvi, with steps apart, uses none."
+            )
         cut = _cut_states(evaluation, learnt, answers)
     else:
         return None
     if cut <= CUT:
         return None
-    several = isinstance(evaluation, OneStepEvaluation) and evaluation.plan.card.domain.horizon > 1
-    unseen = ", or five features of a state do not show where (dp-apvi uses no features)" if several else ""
+    unseen = ", or five features of a state do not show where (dp-apvi uses no features)" if is_led(evaluation) else ""
     return (
         f"{SELDOM}, or seldom comes where it leads{unseen}: {number(100 * cut, 2)} % of "
         f"its steps lie beyond the largest weight of a row, and beyond {number(100 * CUT)} % no interval is called "
@@ -79,25 +84,27 @@ def is_unweighted(evaluation: object, came: float = 1.0) -> bool:
     return not replace(evaluation, share=evaluation.share * Fraction(came)).features.practice
 
 
-def is_led(evaluation: object, learnt: Learnt, answers: Release) -> bool:
-    """Whether most who follow are there still at the last declared step, by released moments.
+def is_led(evaluation: object) -> bool:
+    """Whether five features of a state must say where a policy leads.
 
-    Over whole episodes, five features of a state must then say where the policy leads, and what that is worth.
+    One set of them serves all steps and all states, however many: actions that lead to states that these do not tell
+    from others are not seen.
     """
-    if not isinstance(evaluation, OneStepEvaluation) or not isinstance(learnt, LearntStep):
-        return False
+    return isinstance(evaluation, OneStepEvaluation) and evaluation.plan.card.domain.horizon > 1
+
+
+def _stays(evaluation: OneStepEvaluation, learnt: LearntStep, answers: Release) -> float:
+    """Share of those who follow that are there still at the last declared step, by released moments."""
     card = evaluation.plan.card
     confirmed = evaluation.confirm(evaluation.propose(learnt), answers)
     phi, m = evaluation.ask_features(confirmed).features / STEPS, evaluation.moments(answers)
     one, stay = np.linalg.lstsq(phi, np.ones(len(phi)))[0], np.linspace(0, 1, 1001)
-    followed = float(one @ m.after @ one) / max(float(one @ m.gram @ one), 1e-300)
+    each = float(one @ m.after @ one) / max(float(one @ m.gram @ one), 1e-300)
     if card.source.columns.next_state is None:
         # a last declared row has no next one, whoever stays
         there = stay ** np.arange(card.domain.horizon)[:, None]
-        stays = float(np.interp(followed, there[1:].sum(0) / there.sum(0), stay))
-    else:
-        stays = min(max(followed, 0.0), 1.0)
-    return stays ** (card.domain.horizon - 1) > _STAY and card.domain.horizon > 1
+        each = float(np.interp(each, there[1:].sum(0) / there.sum(0), stay))
+    return min(max(each, 0.0), 1.0) ** (card.domain.horizon - 1)
 
 
 def _cut(evaluation: TabularEvaluation, found: LearntCounts) -> float:

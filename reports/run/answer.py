@@ -566,10 +566,14 @@ _LEFT_OUT = (
     "No record of some people was used: they have not come yet, or their rows have no outcome, or a gap. Nothing tells "
     "how they fared, or will fare."
 )
-_RETURNING = "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again."
+_RETURNING = (
+    "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again, and what an "
+    "episode changes in the same person's later ones counts nowhere."
+)
 _BEYOND_CAP = (
     "Of whoever came more often one episode counts, drawn by a hash: it misleads where outcomes decide who comes "
-    "again. Where nobody does, the card's columns.episode_id can name the person's column."
+    "again, and what an episode changes in later ones counts nowhere. Where nobody comes again, the card's "
+    "columns.episode_id can name the person's column."
 )
 _FEATURES = (
     "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
@@ -705,7 +709,9 @@ def _asked(verdict: Verdict) -> list[str]:
     asked += [_WHERE_TO] if verdict.led else []
     asked += ["Did practice, or what comes of it, change before those who judge came?"] if verdict.later else []
     asked += ["Was each logged chance written down with the choice, not worked out later?"] if verdict.logged else []
-    asked += ["Does what is done, or comes of it, decide who comes again?"] if verdict.returning else []
+    if verdict.returning:
+        asked += ["Does what is done, or comes of it, decide who comes again?"]
+        asked += ["Can what is done then change how they come again? Then make the visits steps of one episode."]
     if verdict.unsaid or verdict.left_out is not None:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
     if verdict.unsaid:

@@ -210,8 +210,9 @@ def test_better_stands_on_it_that_nobody_comes_again_for_what_came_of_it(tmp_pat
         assert "that nobody has two ids, or more episodes than count" in verdict.confounding.why
         assert "that the same comes of a choice on all days" in verdict.confounding.why
     else:
-        again = "people come as often whatever is done and comes of it"
-        assert verdict.conditions == ["the recorded state explains the choices", again, *UNSAID]
+        again = ["people come as often whatever is done and comes of it"]
+        again += ["no episode of a person changes their later ones"]
+        assert verdict.conditions == ["the recorded state explains the choices", *again, *UNSAID]
 
 
 def calls_of(script_long: Any, solved: Any, call: Any = "first") -> pl.DataFrame:

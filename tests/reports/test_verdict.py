@@ -161,7 +161,10 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert decided(evaluation(people=5_780), few, recorded=True).holds
     assert not decided(evaluation(people=5_680), few, recorded=True).holds
     again = decided(evaluation(), data.model_copy(update={"episodes_per_user": 3}), recorded=True, course=True)
-    words = "if the recorded state explains the outcomes and people come as often whatever is done and comes of it ("
+    words = (
+        "if the recorded state explains the outcomes, people come as often whatever is done and comes of it and no "
+        "episode of a person changes their later ones ("
+    )
     assert words in answer_of(again) and not again.holds
     alike = decided(evaluation(unweighted=True), data, recorded=True)
     assert "if practice often comes where the policy leads (" in answer_of(alike) and not alike.holds
