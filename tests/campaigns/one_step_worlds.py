@@ -281,38 +281,56 @@ def lasting(seed, **more):
     return MadeUp(seed, states, actions, steps, warmth=warmth, dense=bool(dense), told=bool(told), **more)
 
 
+def _led(rng, L, A):
+    """Where actions lead ``(L, A, L)``, and what they pay ``(L, A)``: kinds by one who had not read the estimator."""
+    kind = rng.choice(["groups", "random", "chain", "trap", "few"])
+    many, within = min(L, int(rng.integers(2, 6))), rng.dirichlet(np.ones(L), (L, A))
+    noise = rng.uniform(-0.1, 0.1, (L, A))
+    if kind in ("groups", "trap"):
+        # a trap's last action pays now, and leads to the group that pays little
+        many = many if kind == "groups" else 2
+        of = np.arange(L) % many
+        to, pays = rng.dirichlet(np.ones(many), (many, A)), rng.uniform(0.2, 0.8, many)
+        if kind == "trap":
+            low = np.where(np.arange(A) < A - 1, 0.1, 0.7)
+            to, pays = np.tile(np.stack([low, 1 - low], -1), (2, 1, 1)), np.array([0.25, 0.6])
+            noise[:, -1] += 0.2
+        sums = within @ np.eye(many)[of]
+        return within / sums[:, :, of] * to[of][:, :, of], pays[of, None] + noise
+    if kind == "chain":
+        s, up = np.arange(L), np.linspace(0.2, 0.8, A)
+        P = up[:, None] * np.eye(L)[np.minimum(s + 1, L - 1)][:, None]
+        P = P + (1 - up)[:, None] * np.eye(L)[np.maximum(s - 1, 0)][:, None]
+        return P, 0.15 + 0.7 * s[:, None] / L - np.linspace(0, 0.15, A) + 0 * noise
+    P = rng.dirichlet(np.full(L, rng.choice([0.05, 0.1])), (L, A))
+    rare = rng.uniform(0.2, 0.5, (L, A)) + 0.45 * (np.arange(L) < 3)[:, None]
+    return P, rare if kind == "few" else rng.random((L, A))
+
+
 def leading(seed, stay):
     """A log in which actions decide who comes to which states; its size, practice and what is paid are drawn.
-
-    States are of two to five groups, which differ in what they pay, how long people stay, and where actions lead.
 
     ``stay``: chances between which that to be there still at the last step is drawn.
     """
     rng = np.random.default_rng((seed, 1))
     L, A, H = (round(a * (b / a) ** rng.random()) for a, b in ((2, 700), (2, 6), (2, 20)))
-    groups = min(L, int(rng.integers(2, 6)))
-    of = np.arange(L) % groups
-    kind, within = rng.dirichlet(np.ones(groups), (groups, A)), rng.dirichlet(np.ones(L), (L, A))
-    sums = np.zeros((L, A, groups))
-    np.add.at(sums, (slice(None), slice(None), of), within)
-    led = within / sums[:, :, of] * kind[of][:, :, of]
-    away = (1 - rng.uniform(*stay) ** (1 / (H - 1))) * rng.uniform(0.5, 1.5, groups)
-    leave, well = np.minimum(away, 0.95)[of], rng.random(groups)[of]
+    to, pays = _led(rng, L, A)
+    pays = np.clip(pays, 0, 1)
+    leave = np.minimum((1 - rng.uniform(*stay) ** (1 / (H - 1))) * rng.uniform(0.5, 1.5, L), 0.95)
+    well, dense = pays.mean(1), bool(rng.random() < 0.5)
     P, r = np.zeros((L + 2, A, L + 2)), np.zeros((L + 2, A))
-    P[:L, :, :L] = (1 - leave)[:, None, None] * led
+    P[:L, :, :L] = (1 - leave)[:, None, None] * to
     P[:L, :, L], P[:L, :, L + 1] = ((leave * x)[:, None] for x in (well, 1 - well))
     P[L:, :, L:] = np.eye(2)[:, None]
-    dense = bool(rng.random() < 0.5)
-    paid = rng.uniform(0.2, 0.8, groups)[of, None] + rng.normal(0, 0.1, (L, A))
-    r[:L] = np.clip(paid, 0, 1) if dense else P[:L, :, L]
-    practice = np.append(rng.dirichlet(np.full(A, 3.0), groups)[of], np.full((2, A), 1 / A), 0)
+    r[:L] = pays if dense else P[:L, :, L]
+    practice = 0.9 * rng.dirichlet(np.full(A, 2.0), L + 2) + 0.1 / A
     start = np.append(rng.dirichlet(np.ones(L)), [0, 0])
     mdp = TabularMDP(*(np.broadcast_to(x, (H, *x.shape)) for x in (P, r)), start)
 
     def world(people: int) -> Logged:
-        pays = {"steps": 20} if dense else {"total": 1.0, "on_entering": {"well": 1.0}}
+        what = {"steps": 20} if dense else {"total": 1.0, "on_entering": {"well": 1.0}}
         labels = map(str, range(L)), ["well", "ill"], map(str, range(A))
-        card = _card(f"leading-{seed}", *labels, H, {"range": [0.0, 1.0], **pays}, people)
+        card = _card(f"leading-{seed}", *labels, H, {"range": [0.0, 1.0], **what}, people)
         return Logged(card, mdp, np.broadcast_to(practice, mdp.shape))
 
     return world
