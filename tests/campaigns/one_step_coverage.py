@@ -23,8 +23,8 @@ from tests.campaigns.one_step_worlds import WORLDS
 CELLS = "one_step_cells"
 # the first evaluation of a lineage is at this level
 FIRST_LOOK = 0.975
-# with a thousand states and no numbers of them the gain comes out .01 too large: coverage ends below; and where all stay,
-# as in a shop, no run is called measured
+# with a thousand states and no numbers of them the gain comes out .01 too large: coverage ends below.  Where all stay,
+# as in the shop, no run is called measured
 BOX = (*(world for world in OPEN if world not in ("depot", "retention")), *FEW)
 BOX += tuple(world for world in WORLDS if world.startswith(("contexts", "leading")))
 # of one step an episode
