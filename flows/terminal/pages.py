@@ -314,8 +314,7 @@ def plan_page(r: PlanAnswer) -> list[Block]:
     if r.steps_that_teach:
         lines.append(
             f"of a person the first {r.steps_that_teach} rows teach: of later steps nothing is learnt where episodes "
-            "begin at step 0, however many people, and the test does not see where a policy leads there. [one_step] "
-            "rows = (the card's horizon) reads all steps; dp-apvi follows states"
+            "begin at step 0, however many people. [one_step] rows = (the card's horizon) reads all steps"
         )
     if r.squares_a_direction_needs:
         lines.append(

@@ -88,7 +88,7 @@ _OF_LINEAR = {"per_step": Region((2, 8), (2, 10), (320, MOST_PEOPLE_ROOT_RHO), 1
 REGIONS: Mapping[str, Mapping[str, Region]] = {
     TABULAR: _COUNTS,
     TABULAR + LOGGED: _COUNTS,
-    # nobody teaches the last of steps that are apart, so no feature shows where a policy leads there
+    # of steps apart one set of features shows too little of where a policy leads
     ONE_STEP: {"stationary": Region((2, 713), (1, 20), (1500, MOST_PEOPLE_ROOT_RHO))},
     LINEAR: _OF_LINEAR,
     LINEAR + LOGGED: _OF_LINEAR,
@@ -181,7 +181,8 @@ def _measured_of_another(estimator: str, card: Card, numbers: tuple[int, int, fl
     """Sentence, after a blank, on ``dp-one-step``, or else ``dp-apvi``, where it was measured for such a card."""
     other, agent = (TABULAR, "dp-apvi") if estimator == ONE_STEP else (ONE_STEP, "dp-one-step")
     region = _region(other, card.domain.dynamics, card.domain.horizon)
-    if region is None or card.domain.observation is not None:
+    # no chances are logged for dp-one-step
+    if region is None or card.domain.observation is not None or estimator.endswith(LOGGED):
         return ""
     _, _, (least, _) = region.ends(numbers[0]).values()
     if not region.holds(*numbers[:2], least):

@@ -143,8 +143,8 @@ class Verdict(Part):
     unweighted
         Whether states weigh as in practice, so that nothing corrects the model where practice seldom comes.
     led
-        Whether most people stay to the last declared step, and a few features of a state, the same at all steps, must
-        say which states the policy leads them to.
+        Whether steps are several, and a few features of a state, the same at all steps, must say where the policy leads
+        and what that is worth.
     later
         Whether those who judge came after those who taught: scores may rest on the practice of the latter.
     logged
@@ -437,8 +437,8 @@ def _impossible(evaluated: Evaluated, value: ValueFacts) -> str:
 
 
 _UNCUT = (
-    "Where few were given some action, declare the smallest logged chance ([evaluate] least): rows from there on are "
-    "weighed in full. That is another recipe, so people who come later judge it ([evaluate] since)."
+    "Where few were given some action, declare the smallest logged chance, or a smaller one ([evaluate] least): rows "
+    "from there on are weighed in full. That is another recipe, so people who come later judge it ([evaluate] since)."
 )
 
 

@@ -62,9 +62,14 @@ class Draft:
         """Agent of the recipe, and why it is that one."""
         if self._drowns():
             return "dp-one-step", "for this many states and actions noise would drown counts of successors"
-        if any((entry.key, entry.value) == ("domain.horizon", "1") for entry in self.keys):
+        if self._single:
             return "dp-one-step", "of one step; no interval of dp-apvi was ever measured there"
         return "dp-apvi", "pessimistic planning on private counts"
+
+    @property
+    def _single(self) -> bool:
+        """Whether an episode has one step."""
+        return any((entry.key, entry.value) == ("domain.horizon", "1") for entry in self.keys)
 
     @property
     def recipe(self) -> str:
@@ -74,7 +79,10 @@ class Draft:
         share = share_that_judges(int(values["unit.users_public"]), agent, _RHO)
         least = people_needed(None, agent, _RHO)
         judges = ["", f"# no [evaluate]: at this rho it takes {least:,} people to hold some out"]
-        if share is not None:
+        if agent == "dp-one-step" and not self._single:
+            apart = "of steps that are apart none of its intervals was measured, of steps alike (stationary) some were"
+            judges = ["", f"# no [evaluate]: {apart}"]
+        elif share is not None:
             judges = [
                 "",
                 "[evaluate]",

@@ -618,7 +618,7 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
         words += [_COURSE] if verdict.confounding.course else []
     words += [_FEATURES] if verdict.features and decided else []
-    words += [_UNWEIGHTED] if verdict.unweighted and decided else []
+    words += [_UNWEIGHTED] if verdict.unweighted and decided and not verdict.led else []
     words += [_LED] if verdict.led and decided else []
     words += [_LATER] if verdict.later and decided else []
     words += [_LOGGED] if verdict.logged and decided else []
@@ -690,7 +690,10 @@ _BENT = (
     "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
     "features, or bins of the numbers as states, would show that."
 )
-_WHERE_TO = "Does an action change the states that people are in at later steps? If so, learn with dp-apvi."
+_WHERE_TO = (
+    "Does an action change the states that people are in at later steps? If so, learn with dp-apvi (measured up to 40 "
+    "states)."
+)
 # questions to those who know practice, by the verdict's condition
 _ASK = {
     "choices": "Ask those who decide today: does anything that the recorded state lacks drive their choices?",
@@ -705,7 +708,7 @@ def _asked(verdict: Verdict) -> list[str]:
     traits = verdict.confounding and verdict.confounding.condition
     asked = [] if traits is None else [_ASK[traits]]
     asked += [_BENT] if verdict.features else []
-    asked += ["Does it lead to states in which people seldom are?"] if verdict.unweighted else []
+    asked += ["Does it lead to states in which people seldom are?"] if verdict.unweighted and not verdict.led else []
     asked += [_WHERE_TO] if verdict.led else []
     asked += ["Did practice, or what comes of it, change before those who judge came?"] if verdict.later else []
     asked += ["Was each logged chance written down with the choice, not worked out later?"] if verdict.logged else []

@@ -301,7 +301,7 @@ def _led(rng, L, A):
         s, up = np.arange(L), np.linspace(0.2, 0.8, A)
         P = up[:, None] * np.eye(L)[np.minimum(s + 1, L - 1)][:, None]
         P = P + (1 - up)[:, None] * np.eye(L)[np.maximum(s - 1, 0)][:, None]
-        return P, 0.15 + 0.7 * s[:, None] / L - np.linspace(0, 0.15, A) + 0 * noise
+        return P, 0.15 + 0.7 * s[:, None] / L - np.linspace(0, 0.15, A)
     P = rng.dirichlet(np.full(L, rng.choice([0.05, 0.1])), (L, A))
     rare = rng.uniform(0.2, 0.5, (L, A)) + 0.45 * (np.arange(L) < 3)[:, None]
     return P, rare if kind == "few" else rng.random((L, A))

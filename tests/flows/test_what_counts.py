@@ -203,8 +203,8 @@ def test_better_of_people_who_come_again_stands_on_it_that_an_episode_leaves_not
     several = {f"{new}\n": f"{new}\nepisodes_per_user = {cap}\n" for new in declared.values()}
     changes = declared | several | {"horizon = 3\n": f"horizon = 1\n{word}"}
     page, verdict = page_of(tmp_path, few, changes, "dp-one-step")
-    assert verdict.answer != "better" or ALONE in verdict.conditions
-    assert verdict.answer != "better" or (ALONE in page and "what is done then change how they come again" in page)
+    assert verdict.answer == "better" and ALONE in verdict.conditions
+    assert ALONE in page and "what is done then change how they come again" in page
 
 
 def sites(state: bool) -> tuple[pl.DataFrame, dict[str, str]]:
@@ -477,15 +477,15 @@ def test_a_state_right_after_the_choice_is_not_where_the_next_visit_finds_people
     assert ("% of a person's first 2 decisions." in page) is (agent == "dp-one-step")
 
 
-def _ill_at_the_end(bad: float) -> pl.DataFrame:
-    """`strong` pays .1 more at two visits, after it ``bad`` are ill at the next, else .35, and the ill fare badly."""
+def _ill_at_the_end() -> pl.DataFrame:
+    """`strong` pays .1 more at two visits, after it .65 are ill at the next, else .35, and the ill fare badly."""
     g, who = np.random.default_rng(11), np.arange(PEOPLE)
     ill, log = g.random(PEOPLE) < 0.5, list[pl.DataFrame]()
     for h in range(3):
         strong = g.random(PEOPLE) < 0.5
         good = g.random(PEOPLE) < (np.where(ill, 0.0, 0.9) if h == 2 else 0.4 + 0.1 * strong)
         log.append(visits(h, who, ill, strong, good))
-        ill = g.random(PEOPLE) < np.where(strong, bad, 0.35)
+        ill = g.random(PEOPLE) < np.where(strong, 0.65, 0.35)
     return pl.concat(log)
 
 
@@ -495,7 +495,7 @@ LED = "the policy hardly changes which states people come to"
 @pytest.mark.parametrize("word", ["", pytest.param('practice = "recorded"\n', marks=pytest.mark.slow)])
 def test_of_steps_apart_one_step_says_nothing_and_names_tables(tmp_path: Path, word: str) -> None:
     """At the last visit nobody teaches, and no feature tells the ill: `strong` loses .03, and was "better" by .1."""
-    log, declared = _ill_at_the_end(0.65), {"horizon = 3\n": f"horizon = 3\n{word}"}
+    log, declared = _ill_at_the_end(), {"horizon = 3\n": f"horizon = 3\n{word}"}
     page, verdict = page_of(tmp_path, log, declared, "dp-one-step")
     assert verdict.answer == "withheld"
     assert "Those of dp-apvi were measured for such a card." in page
@@ -520,7 +520,7 @@ def test_where_people_leave_early_one_step_has_a_verdict_on_a_condition(tmp_path
 
 
 def test_tables_count_where_a_policy_leads(tmp_path: Path) -> None:
-    _, verdict = page_of(tmp_path, _ill_at_the_end(0.65), {}, "dp-apvi")
+    _, verdict = page_of(tmp_path, _ill_at_the_end(), {}, "dp-apvi")
     # strong at the first visit, mild at the second
     assert verdict.answer == "better" and LED not in verdict.conditions
     assert verdict.improvement.lower <= 0.135 <= verdict.improvement.upper
@@ -538,14 +538,18 @@ def test_where_features_do_not_follow_a_policy_the_page_names_tables(tmp_path: P
     assert "five features of a state do not show where (dp-apvi uses no features)" in page
 
 
-def test_where_all_stay_to_the_last_step_one_step_has_no_verdict(tmp_path: Path) -> None:
-    """Forty states, steps alike: what pays .2 now leads to those that pay .35 less.  "Better by .7 to 1", truth .2."""
+@pytest.mark.parametrize("only", [0, 26])
+def test_where_all_stay_to_the_last_step_one_step_has_no_verdict(tmp_path: Path, only: int) -> None:
+    """Forty states, steps alike: what pays .2 now leads to those that pay .35 less.  "Better by .7 to 1", truth .2.
+
+    In ``only`` of them there is one action: of these no rows that follow are counted.
+    """
     g, (H, S, A) = np.random.default_rng([40, 3, 10]), (10, 40, 3)
     pays = np.clip(np.where(np.arange(S)[:, None] < S // 2, 0.25, 0.6) + g.uniform(-0.1, 0.1, (S, A)), 0, 1)
     pays[:, -1] += 0.2
     who, state, log = np.arange(PEOPLE), g.integers(0, S, PEOPLE), list[pl.DataFrame]()
     for h in range(H):
-        done = g.integers(0, A, PEOPLE)
+        done = np.where(state < only, 0, g.integers(0, A, PEOPLE))
         good = g.random(PEOPLE) < pays[state, done]
         low = g.random(PEOPLE) < np.where(done == A - 1, 0.7, 0.1)
         after = g.integers(0, S // 2, PEOPLE) + np.where(low, 0, S // 2)
@@ -559,4 +563,4 @@ def test_where_all_stay_to_the_last_step_one_step_has_no_verdict(tmp_path: Path)
         'reward = "good"': 'reward = "good", next_state = "after"',
     }
     page, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-one-step")
-    assert verdict.answer == "withheld" and "are there still at the last declared step" in page
+    assert verdict.answer == "withheld" and "may be there still at the last declared step" in page
