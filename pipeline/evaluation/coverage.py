@@ -80,7 +80,7 @@ class Region:
 
 # by the card's dynamics; a single step has one table, so it is stationary
 _COUNTS = {
-    "stationary": Region((8, 50), (10, 20), (790, MOST_PEOPLE_ROOT_RHO), 34),
+    "stationary": Region((2, 50), (1, 20), (320, MOST_PEOPLE_ROOT_RHO), 34),
     "per_step": Region((2, 40), (2, 12), (320, MOST_PEOPLE_ROOT_RHO), 40),
 }
 _OF_OBSERVATIONS = Region((4, 33), (1, 12), (9000, MOST_PEOPLE_ROOT_RHO), 60, "features")
@@ -99,7 +99,7 @@ REGIONS: Mapping[str, Mapping[str, Region]] = {
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
 # a size of fewer runs is not judged alone
 _ALONE = 8
-_SIZE = ("states", "horizon", "people")
+_SIZE = ("dynamics", "states", "horizon", "people")
 
 
 @cache
@@ -174,18 +174,28 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
     # what a recipe asks for pays the gate too
     asked = larger_rho * float(1 + gate / rho)
     budget = f", or ρ = {number(asked, 2, 'up')}" if larger_rho <= 1 else ""
-    return f"{limit}{needed} people in all would do{budget}."
+    return f"{limit}{needed} people in all would do{budget}.{_measured_of_another(estimator, card, numbers, now=True)}"
 
 
-def _measured_of_another(estimator: str, card: Card, numbers: tuple[int, int, float]) -> str:
-    """Sentence, after a blank, on ``dp-one-step``, or else ``dp-apvi``, where it was measured for such a card."""
+def measured_elsewhere(estimator: str, card: Card, share: float, rho: Fraction) -> str:
+    """Sentence, after a blank, on the agent that was measured for just such a run; empty where none was."""
+    if card.domain.markov != "declared":
+        return ""
+    return _measured_of_another(estimator, card, _numbers_of(card, share, rho), now=True)
+
+
+def _measured_of_another(estimator: str, card: Card, numbers: tuple[int, int, float], *, now: bool = False) -> str:
+    """Sentence, after a blank, on ``dp-one-step``, or else ``dp-apvi``, where it was measured for such a card.
+
+    ``now``: and for so many people.
+    """
     other, agent = (TABULAR, "dp-apvi") if estimator == ONE_STEP else (ONE_STEP, "dp-one-step")
     region = _region(other, card.domain.dynamics, card.domain.horizon)
     # no chances are logged for dp-one-step
     if region is None or card.domain.observation is not None or estimator.endswith(LOGGED):
         return ""
     _, _, (least, _) = region.ends(numbers[0]).values()
-    if not region.holds(*numbers[:2], least):
+    if not region.holds(*(numbers if now else (*numbers[:2], least))):
         return ""
     few = f", from {number(least)} people who judge × √ρ on" if numbers[2] < least else ""
     return f" Those of {agent} were measured for such a card{few}."

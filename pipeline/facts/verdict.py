@@ -23,7 +23,7 @@ from pydantic import model_validator
 
 from pipeline.declaration.domain import RECORDED
 from pipeline.declaration.numbers import number
-from pipeline.facts.evaluation import LEANS, MOST_PEOPLE_ROOT_RHO, Evaluated, Interval, people_needed, share_that_judges
+from pipeline.facts.evaluation import LEANS, MOST_PEOPLE_ROOT_RHO, Evaluated, people_needed, share_that_judges
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Best, Status, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
@@ -355,7 +355,7 @@ def decide(
             "stayed. Let an end tell who left (domain.states.ends), or an episode be over with its last row "
             "(source.last_row, unless next_state or source.gap says otherwise); or declare a shorter domain.horizon."
         )
-    elif practice is not None and (contradiction := _apart(practice, evaluated.practice, data, later=later)):
+    elif practice is not None and (contradiction := _apart(practice, evaluated, data, later=later)):
         answer, why = "withheld", contradiction
     elif value is not None and (impossible := _impossible(evaluated, value)):
         answer, why = "withheld", impossible
@@ -393,15 +393,17 @@ def decide(
     return Verdict.model_validate(verdict | conditions)
 
 
-def _apart(model: Baseline, measured: Interval, data: DeclaredTables | DeclaredPlant, *, later: bool) -> str:
+def _apart(model: Baseline, evaluated: Evaluated, data: DeclaredTables | DeclaredPlant, *, later: bool) -> str:
     """Sentence on the contradiction of model and people about current practice; empty where there is none.
 
     It names what may cause it on such a card.
     """
     if model.estimate is None or model.lower is None or model.upper is None:
         return ""
-    difference, half_width = float(model.estimate) - measured.estimate, (float(model.upper) - float(model.lower)) / 2
-    if abs(difference) <= _APART * half_width + (measured.upper - measured.lower) / 2:
+    measured, half_width = evaluated.practice, (float(model.upper) - float(model.lower)) / 2
+    # the tables are of the other people, and chance is in both
+    chance = (measured.upper - measured.lower) / 2 / math.sqrt(1 - evaluated.share)
+    if abs(float(model.estimate) - measured.estimate) <= _APART * half_width + chance:
         return ""
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     alike = isinstance(data, DeclaredTables) and data.dynamics == "stationary"

@@ -359,6 +359,7 @@ class OneStepRun:
         return drawn_stages(plan, answer)
 
     def evaluation(self) -> OneStepEvaluation:
+        from pipeline.evaluation.coverage import ONE_STEP, measured_elsewhere
         from pipeline.learners.one_step_evaluation import LEAST, OneStepEvaluation
 
         card = self.plan.card
@@ -377,7 +378,8 @@ class OneStepRun:
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g} of "
                 f"{declared:,} declared people, times the root of rho, is {evaluation.signal:,.0f}: below "
                 f"{LEAST:,.0f} nothing is measured beside the noise; take it out{judges}, "
-                f"or have {_up(needed / share):,} people{budget}"
+                f"or have {_up(needed / share):,} people{budget}."
+                f"{measured_elsewhere(ONE_STEP, card, share, self.plan.rho)}"
             )
         return evaluation
 

@@ -5,12 +5,14 @@ import shlex
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from pipeline.declaration.card import Card
 from pipeline.declaration.toml import CardError, explain
+from pipeline.evaluation.coverage import TABULAR, outside
 from pipeline.facts.evaluation import people_needed, share_that_judges
 from pipeline.files import whole_file, write_file
 from pipeline.statistics.ask import Ask
@@ -60,10 +62,13 @@ class Draft:
     @property
     def agent(self) -> tuple[str, str]:
         """Agent of the recipe, and why it is that one."""
-        if self._drowns():
+        card = self._card()
+        people = card.unit.users_public
+        if signal_to_noise(card, Ask(rho=_RHO), people * _TEACHING).ratio < 1:
             return "dp-one-step", "for this many states and actions noise would drown counts of successors"
-        if self._single:
-            return "dp-one-step", "of one step; no interval of dp-apvi was ever measured there"
+        share = share_that_judges(people, "dp-apvi", _RHO)
+        if self._single and share and outside(TABULAR, card, share, Fraction(_RHO)):
+            return "dp-one-step", "of one step; no interval of dp-apvi was measured for so many states and people"
         return "dp-apvi", "pessimistic planning on private counts"
 
     @property
@@ -101,14 +106,12 @@ class Draft:
         ]
         return "\n".join(lines) + "\n"
 
-    def _drowns(self) -> bool:
-        """Whether visits of a state and action stand below the noise, by the card alone."""
-        values = tomllib.loads(self.toml)
+    def _card(self) -> Card:
+        """The proposed card, as the recipe would read it."""
         try:
-            card = Card.model_validate(values, context={"folder": Path()})
+            return Card.model_validate(tomllib.loads(self.toml), context={"folder": Path()})
         except ValidationError as e:
             raise CardError(explain(e, "draft: the proposed card", Card)) from None
-        return signal_to_noise(card, Ask(rho=_RHO), card.unit.users_public * _TEACHING).ratio < 1
 
     @property
     def seen(self) -> list[tuple[str, str]]:

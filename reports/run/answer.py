@@ -691,7 +691,7 @@ _BENT = (
     "features, or bins of the numbers as states, would show that."
 )
 _WHERE_TO = (
-    "Does an action change the states that people are in at later steps? If so, learn with dp-apvi (measured up to 40 "
+    "Does an action change the states that people are in at later steps? If so, learn with dp-apvi (measured up to 50 "
     "states)."
 )
 # questions to those who know practice, by the verdict's condition

@@ -51,7 +51,8 @@ WORLDS += ((2_000, 0.3, 0.3), (2_000, 0.3, 3.0), (5_000, 0.3, 1.0), (5_000, 0.5,
 SMALL = ((100_000, 0.3, 0.02, 1), (20_000, 0.3, 0.02, 1), (50_000, 0.3, 0.02, 2), (25_000, 0.3, 0.1, 4))
 # live states, actions, steps, and whether steps have tables of their own
 SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False), (50, 3, 10, False), (10, 3, 12, True))
-SIZES += ((20, 4, 6, True), (40, 3, 6, True))
+SIZES += ((20, 4, 6, True), (40, 3, 6, True), (2, 2, 2, False), (4, 3, 5, False), (2, 3, 20, False), (8, 3, 1, False))
+SIZES += ((20, 4, 3, False), (50, 3, 1, False))
 # people who judge, times the root of rho, over states to the power 3/2: below it the model drowns and intervals miss;
 # those of linear policies are counted first, with half of their budget
 HEARD = {False: 28.0, True: 100.0}
@@ -221,17 +222,18 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
 
 def shown(name: str) -> str:
     """What a page says of a campaign: a line a size of the world, over its people and budgets."""
-    head = "| states, steps | people; ρ | runs | value held | gain held |"
+    head = "| states, steps (alike, or apart) | people; ρ | runs | value held | gain held |"
     lines = [head, "|---" * 5 + "|"]
-    found: dict[tuple[str, str], list[dict[str, str]]] = {}
+    found: dict[str, list[dict[str, str]]] = {}
     for r in committed.read(name):
-        found.setdefault((r["states"], r["horizon"]), []).append(r)
-    for (states, steps), of in found.items():
+        kind = "" if r["horizon"] == "1" else " apart" if r["dynamics"] == "per_step" else " alike"
+        found.setdefault(f"{r['states']}, {r['horizon']}{kind}", []).append(r)
+    for size, of in found.items():
         runs = sum(int(r["runs"]) for r in of)
         held = (sum(round(float(r[k]) * int(r["runs"])) for r in of) for k in ("value_held", "gain_held"))
         people, rhos = ({float(r[k]) for r in of} for k in ("people", "rho"))
         asked = "; ".join(f"{min(v):,.6g} to {max(v):,.6g}" for v in (people, rhos))
-        cells = (f"{states}, {steps}", asked, runs, *held)
+        cells = (size, asked, runs, *held)
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 

@@ -112,19 +112,26 @@ def test_a_budget_that_would_do_pays_the_gate_as_well(table):
     """Else the run that asks for it is told the same again."""
     found, rho = table(*GOOD), Fraction(98, 10_000)
     told = (outside(found, card(), 0.3, rho, Fraction(gate, 10_000)) or "" for gate in (0, 2))
-    without, asked = (Fraction(text.split("ρ = ")[1].rstrip(".")) * Fraction(98, 100) for text in told)
+    without, asked = (Fraction(text.split("ρ = ")[1].split(". ")[0].rstrip(".")) * Fraction(98, 100) for text in told)
     assert outside(found, card(), 0.3, without) is not None and outside(found, card(), 0.3, asked) is None
 
 
 def test_where_another_agent_was_measured_it_is_named():
-    one, many = (outside(TABULAR, card(states, 1, 50_000), 0.3, Fraction(1)) for states in (4, 1_000))
-    assert one is not None and one.endswith("the card has 4. Those of dp-one-step were measured for such a card.")
-    assert covered(ONE_STEP, card(4, 1, 50_000), 0.3, Fraction(1))
+    one, many = (outside(TABULAR, card(states, 1, 50_000), 0.3, Fraction(1)) for states in (60, 1_000))
+    assert one is not None and one.endswith("the card has 60. Those of dp-one-step were measured for such a card.")
+    assert covered(ONE_STEP, card(60, 1, 50_000), 0.3, Fraction(1))
     assert many is not None and many.endswith("the card has 1,000.")
     # of fewer people than it takes, dp-one-step would refuse the recipe
     for people, said in ((6_000, "for such a card."), (4_000, "such a card, from 1,500 people who judge × √ρ on.")):
-        few = outside(TABULAR, card(4, 1, people), 0.3, Fraction(1))
+        few = outside(TABULAR, card(60, 1, people), 0.3, Fraction(1))
         assert few is not None and few.endswith(said)
+
+
+def test_where_people_are_too_few_another_agent_is_named_if_they_are_enough_for_it():
+    four, thirty = (outside(ONE_STEP, card(states, 1, 4_000), 0.3, Fraction(1)) for states in (4, 30))
+    assert four is not None and four.endswith("would do. Those of dp-apvi were measured for such a card.")
+    assert covered(TABULAR, card(4, 1, 4_000), 0.3, Fraction(1))
+    assert thirty is not None and thirty.endswith("would do.")
 
 
 def test_of_steps_apart_only_counts_are_measured():

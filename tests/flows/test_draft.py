@@ -659,33 +659,41 @@ def test_a_draft_says_that_more_is_better_and_turns_numbers_that_are_worse(tmp_p
     assert "seeks more" not in notes
 
 
-def one_step(people: int) -> list[str]:
-    return [f"p{i},{'ab'[i % 2]},{'xyz'[i % 3]},{i % 5 % 2}" for i in range(people)]
+def one_step(people: int, moods: int) -> list[str]:
+    return [f"p{i},m{i % moods},{'xyz'[i // moods % 3]},{i % 7 % 2}" for i in range(people)]
 
 
-def drafted_one_step(folder: Path, people: int) -> tuple[Path, Path]:
+def drafted_one_step(folder: Path, people: int, moods: int) -> tuple[Path, Path]:
     """Card and recipe of a log of one step a person."""
-    (folder / "one.csv").write_text("\n".join(["patient,mood,drug,cured", *one_step(people)]) + "\n")
+    (folder / "one.csv").write_text("\n".join(["patient,mood,drug,cured", *one_step(people, moods)]) + "\n")
     assert invoke("draft", folder / "one.csv", "--to", folder).exit_code == 0
     assert invoke("register", folder / "card.toml").exit_code == 0
     return folder / "card.toml", folder / "recipe.toml"
 
 
 @pytest.mark.parametrize(
-    ("people", "share"), [(4_200, None), (4_300, 0.5), pytest.param(7_150, 0.3, marks=pytest.mark.slow)]
+    ("people", "moods", "agent", "share"),
+    [
+        (1_600, 2, "dp-apvi", None),
+        (1_700, 2, "dp-apvi", 0.3),
+        (4_200, 60, "dp-one-step", None),
+        (4_300, 60, "dp-one-step", 0.5),
+        pytest.param(7_150, 60, "dp-one-step", 0.3, marks=pytest.mark.slow),
+    ],
 )
-def test_a_drafted_recipe_of_one_step_is_not_refused_and_can_get_a_verdict(tmp_path, people, share):
-    """Three in ten of fewer than 7,143 people are too few at its budget, half of fewer than 4,286."""
-    _, recipe = drafted_one_step(tmp_path, people)
+def test_a_drafted_recipe_of_one_step_is_not_refused_and_can_get_a_verdict(tmp_path, people, moods, agent, share):
+    """Of many states three in ten of fewer than 7,143 people are too few at its budget, half of fewer than 4,286."""
+    _, recipe = drafted_one_step(tmp_path, people, moods)
     values = tomllib.loads(recipe.read_text())
-    assert values.get("evaluate", {}).get("people") == share and values["recipe"]["agent"] == "dp-one-step"
-    assert ("it takes 4,286 people" in recipe.read_text()) == (share is None)
+    assert values.get("evaluate", {}).get("people") == share and values["recipe"]["agent"] == agent
+    least = "4,286" if moods == 60 else "1,667"
+    assert (f"it takes {least} people" in recipe.read_text()) == (share is None)
     told = invoke("plan", recipe, "--no-quality")
     assert told.exit_code == 0 and "verdict: none" not in told.output, told.output
 
 
 def test_the_number_of_people_that_a_refusal_names_is_not_refused(tmp_path):
-    card, recipe = drafted_one_step(tmp_path, 5_000)
+    card, recipe = drafted_one_step(tmp_path, 5_000, 60)
     recipe.write_text(recipe.read_text().replace("people = 0.5", "people = 0.3"))
     refused = invoke("plan", recipe, "--no-quality")
     # the gate takes its part: 7,100 would be refused again
@@ -732,8 +740,8 @@ def test_a_page_says_that_an_action_must_be_usual_to_be_recommended(tmp_path):
     """Twenty actions alike, of which one is far better: each is in a twentieth of the rows, and none can be advised."""
     draw, lines = random.Random(DRAW), list[str]()
     for i in range(7_200):
-        mood, item = draw.choice("ab"), draw.randrange(20)
-        lines.append(f"p{i},{mood},item{item},{int(draw.random() < (0.9 if item == 7 else 0.1))}")
+        mood, item = draw.randrange(60), draw.randrange(20)
+        lines.append(f"p{i},m{mood},item{item},{int(draw.random() < (0.9 if item == 7 else 0.1))}")
     words = " ".join(studied(tmp_path, "person,mood,item,click", lines, "item").split())
     assert "recommended only where practice takes it in at least 10 % of a state's rows" in words
     assert "may let the policy say more, where practice takes an action in at least 10 % of a state's rows" in words
@@ -800,7 +808,7 @@ def test_a_table_of_differences_says_which_it_leaves_out(tmp_path):
 
 
 def test_a_log_without_another_column_is_not_told_to_have_fewer_states(tmp_path):
-    lines = one_step(900)
+    lines = one_step(900, 2)
     for name, header, rows in (
         ("alone", "patient,mood,drug,cured", lines),
         ("beside", "patient,mood,drug,cured,bed", [f"{line},note {i}" for i, line in enumerate(lines)]),
