@@ -222,20 +222,15 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
 
 def shown(name: str) -> str:
     """What a page says of a campaign: a line a size of the world, over its people and budgets."""
-    head = "| states, steps (alike, or apart) | people; ρ | runs | value held | gain held |"
-    lines = [head, "|---" * 5 + "|"]
     found: dict[str, list[dict[str, str]]] = {}
     for r in committed.read(name):
         kind = "" if r["horizon"] == "1" else " apart" if r["dynamics"] == "per_step" else " alike"
         found.setdefault(f"{r['states']}, {r['horizon']}{kind}", []).append(r)
+    lines = list[tuple[object, ...]]()
     for size, of in found.items():
-        runs = sum(int(r["runs"]) for r in of)
         held = (sum(round(float(r[k]) * int(r["runs"])) for r in of) for k in ("value_held", "gain_held"))
-        people, rhos = ({float(r[k]) for r in of} for k in ("people", "rho"))
-        asked = "; ".join(f"{min(v):,.6g} to {max(v):,.6g}" for v in (people, rhos))
-        cells = (size, asked, runs, *held)
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+        lines.append((size, sum(int(r["runs"]) for r in of), *held))
+    return committed.markdown(("states, steps (alike, or apart)", "runs", "value held", "gain held"), lines)
 
 
 def main(name: str, count: int) -> None:
