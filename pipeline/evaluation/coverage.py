@@ -177,11 +177,10 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
     return f"{limit}{needed} people in all would do{budget}.{_measured_of_another(estimator, card, numbers, now=True)}"
 
 
-def measured_elsewhere(estimator: str, card: Card, share: float, rho: Fraction) -> str:
-    """Sentence, after a blank, on the agent that was measured for just such a run; empty where none was."""
-    if card.domain.markov != "declared":
-        return ""
-    return _measured_of_another(estimator, card, _numbers_of(card, share, rho), now=True)
+def measured_elsewhere(estimator: str, card: Card, share: float, rho: Fraction) -> bool:
+    """Whether ``dp-one-step``, or else ``dp-apvi``, was measured for just such a run."""
+    numbers = _numbers_of(card, share, rho)
+    return card.domain.markov == "declared" and bool(_measured_of_another(estimator, card, numbers, now=True))
 
 
 def _measured_of_another(estimator: str, card: Card, numbers: tuple[int, int, float], *, now: bool = False) -> str:

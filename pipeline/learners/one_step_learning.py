@@ -374,12 +374,13 @@ class OneStepRun:
             budget = ", or ask for a larger rho, up to 1" if share * declared * math.sqrt(left) > LEAST else ""
             larger = math.ceil(100 * needed / declared) / 100
             judges = f", hold out {larger:g} of them" if larger <= self.terms.reserve else ""
+            counts = measured_elsewhere(ONE_STEP, card, share, self.plan.rho)
             raise CardError(
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g} of "
                 f"{declared:,} declared people, times the root of rho, is {evaluation.signal:,.0f}: below "
                 f"{LEAST:,.0f} nothing is measured beside the noise; take it out{judges}, "
-                f"or have {_up(needed / share):,} people{budget}."
-                f"{measured_elsewhere(ONE_STEP, card, share, self.plan.rho)}"
+                f"or have {_up(needed / share):,} people{budget}"
+                + ("; dp-apvi was measured for such a card and so few people" if counts else "")
             )
         return evaluation
 
