@@ -451,6 +451,10 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
         )
     own_code = plugin_digest(terms.agent) if is_plugin(terms.agent) else ""
     evaluation, logged = plan.evaluation(), f"{terms.where}: [evaluate] probabilities = 'logged'"
+    try:
+        _ = evaluation.sums
+    except ValueError as e:
+        raise CardError(f"{where}: {e}") from None
     # an estimator that can weigh rows by them has this attribute
     if terms.logged and not hasattr(evaluation, "logged"):
         raise CardError(f"{logged}: {evaluation.estimator} weighs nothing by them; take it out")

@@ -40,7 +40,7 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.mdp.features import FeatureMap, ObservedMap
 from pipeline.mdp.policy import Policy, best_actions
-from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, admit_release
+from pipeline.privacy.noise import WIDEST_SCALE, NoiseSource, RealDataError, SeededNoise, admit_release
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics import linear_sums
 from pipeline.statistics.ask import Ask
@@ -378,6 +378,8 @@ def linear_request(card: Card, terms: Terms, method: LinearMethod) -> LinearRequ
                 f"values are fitted on {len(plan.landings)} public observations by {plan.successors} features of one; "
                 "declare fewer features, or use dp-vapvi"
             )
+        if linear_sums.widest_variance(plan) > WIDEST_SCALE**2:
+            raise OverflowError("noise leaves 64-bit integers; ask for more, or for fewer [linear] steps")
         c = linear_backup.LinearConstants(options.C, options.D, options.ridge, options.shift, terms.planner.failure)
         request = LinearRequest(card, terms, method, plan, c, share, options.beta)
         if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):

@@ -20,8 +20,10 @@ import numpy as np
 from pipeline.arrays import Array, Bools, Integers, triangle
 from pipeline.privacy.csprng import Law, Words, by_rejection, draw
 
-# largest standard deviation or scale that is drawn: 2^20 of them still fit below the largest draw
+# largest standard deviation or scale of a plan whose scales are known beforehand
 LARGEST_SCALE = 2**40
+# the largest that is drawn, where scales follow earlier answers: 2^10 of them still fit below the largest draw
+WIDEST_SCALE = 2**50
 # entries of the largest table that is made
 _LARGEST_TABLE = 2**19
 # above this, rounding a float draw changes the law of a simulation by less than one part in 10^9
@@ -123,12 +125,12 @@ class OsNoise:
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         if variance <= 0 or int(variance) != variance:
             raise ValueError(f"variance must be a positive integer; got {variance}")
-        return _drawn(size, Law("gaussian", Fraction(variance)), LARGEST_SCALE**2)
+        return _drawn(size, Law("gaussian", Fraction(variance)), WIDEST_SCALE**2)
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         if scale <= 0:
             raise ValueError(f"scale must be positive; got {scale}")
-        return _drawn(size, Law("laplace", Fraction(scale)), LARGEST_SCALE)
+        return _drawn(size, Law("laplace", Fraction(scale)), WIDEST_SCALE)
 
     def tv_bound(self, variance: int) -> Fraction:
         """Zero: the samplers are exact."""
@@ -152,9 +154,8 @@ def _drawn(size: int, law: Law, most: int) -> Integers:
 
     The choice is public: it depends on numbers that a card declares.
     """
-    # 2^20 standard deviations of the largest scale still fit a count in 64 bits
     if law.scale > most:
-        raise OverflowError("noise beyond 2^40 does not fit 64-bit integers; nothing was released")
+        raise OverflowError("noise beyond 2^50 does not fit 64-bit integers; nothing was released")
     pays = 2 * law.reach(64) <= min(size, _LARGEST_TABLE)
     return draw(Words(), size, law) if pays else by_rejection(Words(), size, law)
 

@@ -422,6 +422,16 @@ def _printed(plan: LinearPlan, half: Half, weight: int) -> tuple[int, tuple[int,
     return gram, tuple(math.ceil(2 * Fraction(H * q) ** p * weight**2 / rho_0 / unit2) for p in powers)
 
 
+def widest_variance(plan: LinearPlan) -> int:
+    """Largest variance of noise that a call of the plan may need: of the first step, which has the widest values."""
+    if plan.terms.variant == "one_shot":
+        return max(m.variance or 0 for m in one_shot_sum(plan).mechanisms)
+    window, twice = Window(*plan.domain.value_range(1)), plan.terms.variance and plan.domain.horizon > 1
+    halves: tuple[Half, ...] = ("D'", "D") if twice else ("D",)
+    calls = (CallLayout(plan, 0, half, call_window(plan, 0, half, window)[1]) for half in halves)
+    return max(m.variance or 0 for call in calls for m in call_sum(call, whole=not twice).mechanisms)
+
+
 def true_rho(plan: LinearPlan) -> Fraction | None:
     """Exact loss of the whole plan; None without noise.
 

@@ -6,10 +6,12 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import urllib.error
 import urllib.request
@@ -160,6 +162,30 @@ def ask(address, secret, body, method="POST"):
             return found.status, json.loads(found.read())
     except urllib.error.HTTPError as e:
         return e.code, e.read().decode()
+
+
+def command_of_the_docs():
+    """The lines by which docs/operate.md asks ``policy serve``."""
+    text = (Path(__file__).parents[2] / "docs" / "operate.md").read_text()
+    return textwrap.dedent(re.search(r"( {4}\. HOME/act/access\.env.*?)\n(?! {4})", text, re.DOTALL)[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_docs_ask_without_a_secret_or_a_person_on_a_command_line(shop, runs, tmp_path):
+    store = shop[1]
+    # what every account of the machine sees of it
+    seen = tmp_path / "curl"
+    seen.write_text(f'#!/bin/sh\nprintf "%s " "$@" > {tmp_path}/words\nexec {shutil.which("curl")} "$@"\n')
+    seen.chmod(0o700)
+    clean = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with served(store.home.root, runs["shared"].name) as (_, secret, _):
+        text = command_of_the_docs().replace("HOME/", f"{store.home.root}/")
+        told = subprocess.run(["sh", "-euc", text], capture_output=True, text=True, check=True, env=clean, timeout=60)
+    expected = runs["shared"].policy.act("warm", 0, sample=True, person="c17")
+    assert json.loads(told.stdout) == {"run": runs["shared"].name, **expected}
+    words = (tmp_path / "words").read_text()
+    assert words and not [text for text in (secret, "c17", "warm") if text in words]
 
 
 @pytest.mark.slow

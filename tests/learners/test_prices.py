@@ -11,10 +11,11 @@ import pytest
 
 import pipeline.learners.tabular_learning as learning
 from flows.config.recipe import setting
-from pipeline.learners.learner import find, typeable
+from pipeline.declaration.card import CardError, load_any_card
+from pipeline.learners.learner import find, plan_run, typeable
 from pipeline.learners.linear_request import LinearRequest, learn_linear
 from pipeline.learners.tabular import TabularRun
-from pipeline.learners.terms import Privacy, Terms
+from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.linear_sums import released_statistics
@@ -49,6 +50,16 @@ def test_what_no_paper_prints_is_refused(agent, privacy, says):
     learner.check(Terms("here", agent, Privacy(rho=1.0)))
     with pytest.raises(ValueError, match=says):
         learner.check(Terms("here", agent, Privacy.model_validate({"rho": 1.0} | privacy)))
+
+
+@pytest.mark.parametrize("agent", ["dp-apvi", "dp-vapvi", "dp-one-shot"])
+def test_a_budget_too_small_for_an_evaluation_is_refused_and_no_fault_of_the_program(tmp_path, agent):
+    folder = lay_out_linear(tmp_path)
+    card = load_any_card(folder / "card.toml")
+    terms = Terms("here", agent, Privacy(rho=1e-15), evaluate=Evaluate(people=0.4))
+    unit = card.unit.model_copy(update={"users_public": 5000})
+    with pytest.raises(CardError, match=r"here: \[evaluate\] people = 0\.4: .*noise leaves 64-bit"):
+        plan_run(card.model_copy(update={"unit": unit}), terms)
 
 
 def test_what_fits_a_pure_recipe_is_all_that_is_left(tmp_path):

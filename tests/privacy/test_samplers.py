@@ -203,10 +203,23 @@ def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(ValueError, match="positive"):
         noise.laplace(1, Fraction(0), REAL)
     with pytest.raises(OverflowError, match="nothing was released"):
-        noise.gaussian(1, 2**80 + 1, REAL)
+        noise.gaussian(1, 2**100 + 1, REAL)
     with pytest.raises(OverflowError, match="nothing was released"):
         noise.laplace(1, Fraction(10) ** 25, REAL)
     assert noise.gaussian(0, 4, REAL).shape == noise.laplace(0, Fraction(2), REAL).shape == (0,)
+
+
+@pytest.mark.parametrize("source", [OsNoise(), OpenDpNoise()], ids=["ours", "opendp"])
+def test_the_widest_noise_has_its_law(source):
+    """An adaptive regression of twenty steps needs more than 2^40 at a budget of 1."""
+    n = 4000
+    drawn = source.gaussian(n, 2**100, REAL)
+    scaled = drawn / 2**50
+    # six standard errors, less than a third
+    assert abs(scaled.var() - 1) < 6 * math.sqrt(2 / n) < 1 / 3 and abs(scaled.mean()) < 6 / math.sqrt(n)
+    assert np.abs(drawn).max() < 2**60 and len(set(drawn & 1)) == 2
+    sized = source.laplace(n, Fraction(2**50), REAL)
+    assert abs(np.abs(sized).mean() / 2**50 - 1) < 6 / math.sqrt(n)
 
 
 class Script(Words):

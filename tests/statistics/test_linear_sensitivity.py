@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ import pytest
 import pipeline.mdp.features as features_module
 import pipeline.statistics.linear_plan as plan_module
 import pipeline.statistics.linear_sums as desk_module
+from pipeline.learners.linear_request import linear_request
+from pipeline.learners.terms import Privacy, Terms
 from pipeline.mdp.features import FeatureMap
 from pipeline.online.linear import feature_map
-from pipeline.privacy.noise import SeededNoise, SimulatedWorld, symmetric_noise
+from pipeline.privacy.noise import OsNoise, SeededNoise, SimulatedWorld, symmetric_noise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import BallMoves, Moves, moves, table_moves
 from pipeline.statistics.linear_plan import GRAM_SHARE, LinearDomain, LinearPlan, LinearTerms
@@ -24,8 +28,10 @@ from pipeline.statistics.linear_sums import (
     StreamRows,
     joining_rho,
     true_rho,
+    widest_variance,
 )
 from pipeline.statistics.regression import Window
+from reticent import CardError, load_card
 from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, rows_of, script
 
 ONE = Fraction(1)
@@ -115,6 +121,29 @@ def test_a_window_upside_down_is_refused_and_a_weight_that_is_no_number_stays_wi
             Window(low, high)
     q = Quantiser(64, 0, 64, (0, 64), 0, 16)
     assert q.weights(np.array([np.nan, np.inf, -np.inf, 0.5])).tolist() == [1, 16, 1, 8]
+
+
+def test_noise_of_twenty_steps_is_drawn_at_a_usual_budget_and_refused_before_a_charge_at_none():
+    """The shipped card of observations: its first calls need noise beyond 2^40 at any rho up to 1."""
+    card = load_card(Path(__file__).parents[2] / "datasets" / "cartpole" / "card.toml")
+
+    def asked(rho: float) -> LinearPlan:
+        return linear_request(card, Terms("a recipe", "dp-vapvi", Privacy(rho=rho)), "vapvi").plan
+
+    plan = asked(0.3)
+    assert 2**41 < math.sqrt(widest_variance(plan)) < 2**50
+    rows = StreamRows(lambda h, side: iter(()), plan.features.dimension, "synthetic")
+    desk = InteractiveRegression(plan, rows, OsNoise())
+    for h in reversed(range(plan.domain.horizon)):
+        window = Window(*plan.domain.value_range(h + 1))
+        if h < plan.domain.horizon - 1:
+            desk.variance(h, lambda x: np.zeros(len(x)), window)
+        desk.regression(h, lambda x: np.zeros(len(x)), window)
+    drawn = desk.release().mechanisms
+    assert max(m.variance for m in drawn) == widest_variance(plan)
+    with pytest.raises(CardError, match="steps"):
+        asked(1e-9)
+    assert 2**21 < math.sqrt(widest_variance(replace(plan, terms=replace(plan.terms, variant="one_shot")))) < 2**30
 
 
 @pytest.mark.parametrize("variant", ["centred", "paper"])
