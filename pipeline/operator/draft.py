@@ -42,8 +42,11 @@ FEWEST = 20
 """A label, a spelling, a unit or a reward that fewer people have stands in no card."""
 _BINS = (0.25, 0.5, 0.75)
 _LONG, _MOST_STEPS = 0.95, 60
-# names of outcomes of which nobody wants more
-_WORSE = {"died", "dead", "death", "deaths", "deceased", "mortality"}
+# words of names of outcomes of which nobody wants more
+_WORSE = re.compile(
+    r"died|dead|deaths?|deceased|mortality|readmi\w+|rehospital\w+|relaps\w+|complications?|infect\w+|adverse|bleeding|"
+    r"strokes?|pain|fail\w*|dropouts?|churn\w*|default\w*|errors?|complaints?|absences?|los|costs?"
+)
 # most different rewards that a note lists
 _FEW_WORTHS = 10
 # shares of short episodes that are worth a note, and a question
@@ -445,13 +448,17 @@ class _Log:
         few = len(worth) <= _FEW_WORTHS and set(worth["text"]) <= set(shared)
         worths = [(str(text).strip(), float(paid)) for text, paid in worth.rows()]
         turned = _as_options((text, ends - paid) for text, paid in worths)
-        if few and _WORSE & {*re.split("[^a-z]+", plain_name(column.name))}:
+        # costs below 0 have their sign already
+        words = re.split("[^a-z]+", plain_name(column.name))
+        worse = any(map(_WORSE.fullmatch, words)) and quantile(column.values, 1) > 0
+        if few and worse:
             raise QuestionError(
                 f"a policy seeks more of the score, and by its name more of {column.name!r} is worse: is it?",
                 [turned, _as_options(worths)],
             )
         how = turned if few else "turn its sign in the log"
-        self.notes.append(f"a policy seeks more of {column.name!r}; if less of it is better: {how}")
+        when = "by its name less of it is better" if worse else "if less of it is better"
+        self.notes.append(f"a policy seeks more of {column.name!r}; {when}: {how}")
 
     def end_when_paid(self) -> None:
         """Let a person's only payment end the episode if rows follow it: states do not say who was paid already."""
@@ -952,6 +959,10 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         look = look_at(frame, answers, role.get("reward"))
         columns = look.columns
     notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
+    taken = {*role.values(), *users, *parts}
+    for r in {"action", "reward"} & role.keys() - {*answered, *guessed}:
+        if others := [repr(name) for name in looking.namesakes(r, role[r], columns) if name not in taken]:
+            notes.append(f"{role[r]!r} is the {_IN_WORDS[r]} by its name, and {', '.join(others)} may be: --{r} COLUMN")
     if len(patterns(read.paths)) > NAMED:
         notes.append(
             "the card names every file: if their names tell of people, keep them alone in a folder of their own"
@@ -966,7 +977,7 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         c.name
         for c in columns.values()
         if c.name not in used and c.distinct > 1 and c.is_measured and not c.is_late
-        if not looking.is_later(c.name, columns)
+        if not looking.is_later(c.name, columns) and not looking.came_after(c.name)
     ]
     if beside:
         fewest = min(beside, key=lambda name: columns[name].distinct)

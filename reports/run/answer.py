@@ -754,12 +754,13 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return keep, "This policy does harm by the test above: do not promote it."
         case "not_told_apart" if needed is not None and needed.people is not None:
             more = f"Run again with about {number(needed.people)} people instead of {number(data.users_public)}"
-            return "Get more people", f"{more}{_or_budget(report, needed.rho)}, {_IF_SO}.", until
+            return "Get more people", f"{more}{_or_budget(report, needed.rho)}, {_IF_SO}.", *_wide(report), until
         case "not_told_apart" if needed is not None:
             more = _or_budget(report, needed.rho).replace(", or", "")
-            return "Spend more budget", f"Run again{more}, {_IF_SO}.", until
+            return "Spend more budget", f"Run again{more}, {_IF_SO}.", *_wide(report), until
         case "not_told_apart":
-            return keep, "No number of people and no budget can be named at which a measured interval would settle it."
+            unknown = "No number of people and no budget can be named at which a measured interval would settle it."
+            return keep, unknown, *_wide(report)
         case "nothing_changes":
             least = policy_sections.least_usual(report)
             varies = f"takes an action in at least {least} of a state's rows" if least else "varies"
@@ -784,6 +785,21 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
 
 
 _IF_SO = "if a difference as large as the estimate would matter"
+# practice that is paid less than this part of what an episode can be paid: the declared range may be far too wide
+_PART = 0.05
+
+
+def _wide(report: Report) -> tuple[str, ...]:
+    """A line on a declared range of which practice is paid a small part: the noise is as wide as the range."""
+    found, low, high = report.evaluation, float(report.value.lower_trivial), float(report.value.upper_trivial)
+    if found is None or isinstance(report.dataset, DeclaredPlant) or not low < high:
+        return ()
+    now = found.practice
+    if min(now.estimate - low, high - now.estimate) > _PART * (high - low):
+        return ()
+    paid = f"An episode can pay {number(low)} to {number(high)} by the card, and now pays "
+    paid += f"{about(now.estimate, now.lower, now.upper)}: noise grows with this range."
+    return (f"{paid} If none can pay so much, declare a narrower one in [reward], and run again.",)
 
 
 def _or_budget(report: Report, rho: float | None) -> str:

@@ -1038,3 +1038,92 @@ def test_a_log_of_which_most_lines_cannot_be_read_is_refused_for_that(tmp_path):
 def test_a_column_that_is_named_twice_is_said(tmp_path):
     (tmp_path / "visits.csv").write_text("\n".join([f"{PLAIN},more,more", *(f"{line},1,2" for line in FEW)]) + "\n")
     assert "visits.csv names 'more' more than once" in told_of(tmp_path / "visits.csv")[1]
+
+
+def roles_of(columns: str) -> dict[str, str]:
+    """Columns of the roles of a log of one row a person, whose columns are of numbers 0 to 9, words, or yes and no."""
+    draw, n = random.Random(DRAW), 600
+    cells = {
+        "#": lambda: draw.randint(0, 9),
+        "%": lambda: draw.choice(["north", "south"]),
+        "?": lambda: draw.choice([0, 1]),
+    }
+    log = {name[:-1]: [cells[name[-1]]() for _ in range(n)] for name in columns.split()}
+    values = tomllib.loads(reticent.draft(pl.DataFrame({"patient": [f"p{i}" for i in range(n)], **log})).toml)
+    domain = values["domain"]
+    roles = {"state": domain["states"]["column"], "action": domain["actions"]["column"]}
+    return roles | {"reward": values["source"]["columns"].get("reward", "")}
+
+
+@pytest.mark.parametrize(
+    ("columns", "action"),
+    [
+        # a page advised not to have the reaction, and that the chemotherapy of last year be none
+        ("severity% drug% adverse_reaction? recovered?", "drug"),
+        ("severity% satisfaction# treatment% recovered?", "treatment"),
+        ("prior_treatment% severity% drug% recovered?", "drug"),
+        ("severity% chemotherapy% recovered?", "chemotherapy"),
+    ],
+)
+def test_a_part_of_a_word_and_what_was_given_before_name_no_action(columns: str, action: str) -> None:
+    assert roles_of(columns) == {"state": "severity", "action": action, "reward": "recovered"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "reward"),
+    [
+        ("segment% past_click? offer% converted?", "converted"),
+        ("stage% drug% score_before# score_after#", "score_after"),
+        # of one row a person, who was discharged is no end of an episode but what came of it
+        ("severity% drug% discharged?", "discharged"),
+    ],
+)
+def test_what_was_there_before_is_no_outcome(columns: str, reward: str) -> None:
+    assert roles_of(columns)["reward"] == reward
+
+
+@pytest.mark.parametrize(
+    ("columns", "asked"),
+    [
+        # what came of a decision was taken for the state, and a policy sought a higher risk
+        ("risk_score# drug% repaid?", "what came of it.*--reward repaid\n.*--reward risk_score"),
+        ("age# risk_score# drug% died?", "what came of it.*--reward died\n.*--reward risk_score"),
+        ("severity% drug% readmitted_30d?", "more of 'readmitted_30d' is worse: is it.*--word 0=1 --word 1=0"),
+        ("pain_score# drug% pain_score_after#", "more of 'pain_score_after' is worse: is it.*--word 0=9"),
+        ("severity% drug% died?", "more of 'died' is worse: is it"),
+    ],
+)
+def test_scores_that_may_be_older_and_outcomes_that_are_worse_are_asked_about(columns: str, asked: str) -> None:
+    with pytest.raises(reticent.CardError, match=f"(?s){asked}"):
+        roles_of(columns)
+
+
+def test_a_dose_beside_a_drug_and_money_beside_a_click_are_named() -> None:
+    log = pl.DataFrame(
+        [
+            {
+                "patient": i,
+                "mood": "ab"[i % 2],
+                "drug": "xy"[i % 2],
+                "dose": "lh"[i % 2],
+                "clicked": i % 2,
+                "paid": i % 3,
+            }
+            for i in range(400)
+        ]
+    )
+    notes = told_of(log)[1]
+    assert "'drug' is the action (what was done) by its name, and 'dose' may be: --action COLUMN" in notes
+    assert "and 'clicked' may be: --reward COLUMN" in notes or "and 'paid' may be: --reward COLUMN" in notes
+    assert "may be: --action" not in told_of(log, action="drug")[1]
+
+
+def test_an_id_of_a_visit_asks_who_came() -> None:
+    log = pl.DataFrame(
+        [
+            {"visit_id": i, "holder": f"h{i % 700}", "mood": "ab"[i % 2], "drug": "xyz"[i % 3], "good": i % 2}
+            for i in range(2000)
+        ]
+    )
+    refuses("every row has its own 'visit_id'.*\n.*\n  --user holder", log)
+    assert told_of(log, user="visit_id")[0]["unit"]["user"] == "visit_id"
