@@ -559,8 +559,8 @@ _CONDITION = {
 
 _UNSAID = (
     "Rows without an outcome, with a gap or behind one, or beyond the last declared step are set aside, and no number "
-    "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, or "
-    "whether slots, prizes or attention that one person gets are taken from another."
+    "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, whether "
+    "what helped at first still helps, or whether slots, prizes or attention of one person are taken from another."
 )
 _LEFT_OUT = (
     "No record of some people was used: they have not come yet, or their rows have no outcome, or a gap. Nothing tells "
@@ -719,6 +719,9 @@ def _asked(verdict: Verdict) -> list[str]:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
     if verdict.unsaid:
         asked += ["Was each state noted before its choice, and each action as chosen, however it went?"]
+        asked += [
+            "Has what comes of a choice changed since the first days of the log? Then judge by recent days alone."
+        ]
         asked += ["Has anybody two ids? Does what one person gets take anything from another?"]
     return asked
 

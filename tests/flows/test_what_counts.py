@@ -132,6 +132,17 @@ def test_a_range_that_is_far_too_wide_is_named_where_nothing_is_told_apart(tmp_p
         assert ("An episode can pay 0 to 100 by the card, and now pays" in page) == (answer != "better")
 
 
+def test_what_helped_until_summer_is_better_on_the_condition_that_it_still_does(tmp_path: Path) -> None:
+    """All year a coin chooses: the drug pays .25 more in eight months, and .1 less in the four that follow."""
+    g, who = np.random.default_rng(7), np.arange(PEOPLE)
+    strong, late = g.random(PEOPLE) < 0.5, who >= PEOPLE * 2 // 3
+    good = g.random(PEOPLE) < 0.4 + np.where(late, -0.1, 0.25) * strong
+    log = visits(0, who, g.random(PEOPLE) < 0.5, strong, good)
+    page, verdict = page_of(tmp_path, log, {"horizon = 3\n": "horizon = 1\n"}, "dp-one-step")
+    assert verdict.answer == "better" and "the same comes of a choice on all days" in verdict.conditions
+    assert "Has what comes of a choice changed since the first days of the log?" in page
+
+
 @pytest.mark.slow
 def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Path) -> None:
     g, who = np.random.default_rng(2), np.arange(PEOPLE)
