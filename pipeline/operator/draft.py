@@ -532,9 +532,23 @@ class _Log:
                     "looks worse than it is; write 0 in the rows that pay nothing, and take that key out"
                 )
             return [Key("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
-        self.notes.append(
-            f"{seen}: their episodes are dropped (bad_reward), unless empty = 0.0 under [reward] says they pay 0"
+        ordered = self.rows.sort("order")
+        episodes = (
+            ordered.with_columns(empty=column.values.is_null().gather(ordered["at"]))
+            .group_by("user", "episode", maintain_order=True)
+            .agg(first=pl.col("empty").first(), empty=pl.col("empty").sum(), rows=pl.len())
         )
+        lost = f"{share(episodes['empty'] > 0):.1%} of the episodes are dropped for it (bad_reward)"
+        longer = episodes.filter(pl.col("rows") > 1)
+        if int(longer["first"].sum()) >= _MOST * max(1, int(longer["empty"].sum()), len(longer)):
+            # then a row would be taken for the cause of what was there before it
+            self.notes.append(
+                f"{seen}, those of first rows alone: {lost}. If a row holds what came of the row before it, write it "
+                "into that row, and leave out last rows, of which nothing is known yet; empty = 0.0 would pay it for "
+                "the next choice"
+            )
+            return []
+        self.notes.append(f"{seen}: {lost}, unless empty = 0.0 under [reward] says they pay 0")
         return []
 
     def words(self) -> list[Key]:

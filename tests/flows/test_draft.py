@@ -264,7 +264,27 @@ def test_money_that_comes_at_the_end_of_sessions_of_any_length_is_counted(tmp_pa
 def test_rewards_that_lack_here_and_there_are_not_taken_for_nothing():
     frame = shop().with_columns(pl.when(pl.col("visitor") % 9 > 0).then(pl.lit(1.0)).alias("revenue"))
     values, notes = told_of(frame, last_row="ends")
-    assert "empty" not in values["reward"] and "of the rewards are empty: their episodes are dropped" in notes
+    assert (
+        "empty" not in values["reward"]
+        and "of the episodes are dropped for it (bad_reward), unless empty = 0.0" in notes
+    )
+
+
+def test_an_outcome_that_is_written_a_visit_late_is_not_said_to_pay_nothing_at_first() -> None:
+    rows = [
+        {
+            "patient": i,
+            "visit": h,
+            "band": "ab"[(i + h) % 2],
+            "drug": "xy"[i % 3 % 2],
+            "good": None if h == 0 else i % 2,
+        }
+        for i in range(90)
+        for h in range(4)
+    ]
+    notes = told_of(pl.DataFrame(rows, infer_schema_length=None), paid="each")[1]
+    assert "those of first rows alone: 100.0% of the episodes are dropped" in notes
+    assert "what came of the row before it" in notes and "unless empty = 0.0" not in notes
 
 
 def test_an_outcome_is_no_action_and_booleans_are_rewards_however_they_are_written():
