@@ -518,6 +518,23 @@ class _Log:
         if not column.missing:
             return []
         seen = f"{column.missing:.1%} of the rewards are empty"
+        ordered = self.rows.sort("order")
+        episodes = (
+            ordered.with_columns(empty=column.values.is_null().gather(ordered["at"]))
+            .group_by("user", "episode", maintain_order=True)
+            .agg(first=pl.col("empty").first(), empty=pl.col("empty").sum(), rows=pl.len())
+        )
+        # of two rows the last holds what came of the first in any case
+        longer = episodes.filter(pl.col("rows") > 2)
+        # then a row would be taken for the cause of what was there before it
+        a_row_late = int(longer["first"].sum()) >= _MOST * max(1, int(longer["empty"].sum()), len(longer))
+        if a_row_late and len(ends.closing) and self.answers.paid != "each":
+            raise QuestionError(
+                f"{column.name!r} is empty in first rows alone, and last rows without an action hold it: if a row "
+                "holds what came of the row before it, write it into that row of the log, and leave last rows without "
+                "it. Or does each row pay its own?",
+                ["--paid each"],
+            )
         if ends.late:
             told = self.rows.select("user", "episode", paid=column.values.gather(self.rows["at"]))
             unknown = told.group_by("user", "episode").agg(pl.col("paid").is_null().all())["paid"]
@@ -532,16 +549,8 @@ class _Log:
                     "looks worse than it is; write 0 in the rows that pay nothing, and take that key out"
                 )
             return [Key("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
-        ordered = self.rows.sort("order")
-        episodes = (
-            ordered.with_columns(empty=column.values.is_null().gather(ordered["at"]))
-            .group_by("user", "episode", maintain_order=True)
-            .agg(first=pl.col("empty").first(), empty=pl.col("empty").sum(), rows=pl.len())
-        )
         lost = f"{share(episodes['empty'] > 0):.1%} of the episodes are dropped for it (bad_reward)"
-        longer = episodes.filter(pl.col("rows") > 1)
-        if int(longer["first"].sum()) >= _MOST * max(1, int(longer["empty"].sum()), len(longer)):
-            # then a row would be taken for the cause of what was there before it
+        if a_row_late:
             self.notes.append(
                 f"{seen}, those of first rows alone: {lost}. If a row holds what came of the row before it, write it "
                 "into that row, and leave out last rows, of which nothing is known yet; empty = 0.0 would pay it for "

@@ -770,6 +770,8 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return keep, f"More people or more budget may let the policy say more, where practice {varies}."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:
             return keep, found.outside, "Or try it in a trial."
+        case "withheld" if (found := report.evaluation) and verdict.why[1:] == f"{(found.judged_before or '')[1:]}.":
+            return keep, "Who comes in later can judge this policy: [evaluate] since.", "Or try it in a trial."
         case "withheld":
             confounded = verdict.confounding is not None and verdict.confounding.status == "seen"
             mend = "Add what drives the choices to the card's states, and run again."
@@ -801,8 +803,10 @@ def _wide(report: Report) -> tuple[str, ...]:
     if min(now.estimate - low, high - now.estimate) > _PART * (high - low):
         return ()
     paid = f"An episode can pay {number(low)} to {number(high)} by the card, and now pays "
-    paid += f"{about(now.estimate, now.lower, now.upper)}: noise grows with this range."
-    return (f"{paid} If none can pay so much, declare a narrower one in [reward], and run again.",)
+    paid += (
+        f"{about(now.estimate, now.lower, now.upper)}: noise grows with this range. If none can pay so much, declare "
+    )
+    return (f"{paid}a narrower one in [reward], and let people who come in later judge it.",)
 
 
 def _or_budget(report: Report, rho: float | None) -> str:

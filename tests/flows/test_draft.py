@@ -287,6 +287,25 @@ def test_an_outcome_that_is_written_a_visit_late_is_not_said_to_pay_nothing_at_f
     assert "what came of the row before it" in notes and "unless empty = 0.0" not in notes
 
 
+def test_outcomes_a_visit_late_beside_a_last_row_without_an_action_are_asked_about() -> None:
+    """The last row's alone was moved to the row before, whose own was lost: .08 to .22 was said of .39."""
+    rows = [
+        {
+            "patient": i,
+            "visit": h,
+            "band": "ab"[(i + h) % 2],
+            "drug": "xy"[i % 3 % 2],
+            "good": None if h == 0 else i % 2,
+        }
+        | ({"drug": None} if h == 3 else {})
+        for i in range(90)
+        for h in range(4)
+    ]
+    log = pl.DataFrame(rows, infer_schema_length=None)
+    refuses("(?s)what came of the row before it.*--paid each", log)
+    assert told_of(log, paid="each")[0]["source"]["last_row"] == "outcome"
+
+
 def test_an_outcome_is_no_action_and_booleans_are_rewards_however_they_are_written():
     rows = [
         {"learner": i, "week": h, "level": "ab"[h % 2], "nudge": "xyz"[(i + h) % 3], "passed": ["TRUE", "FALSE"][i % 2]}
