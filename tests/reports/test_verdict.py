@@ -598,6 +598,15 @@ def test_features_that_do_not_describe_the_values_withhold() -> None:
     assert "The features do not describe these values" in decided(evaluation(misfit=-9.0), data, 1.0).why
 
 
+def test_a_page_whose_judges_were_read_says_who_can_judge() -> None:
+    report, found = judged("better"), evaluation(judged_before="an earlier release read people who judge here")
+    shown = report.model_copy(update={"verdict": decided(found, report.dataset), "evaluation": found})
+    assert card(shown, "What next") == (
+        "Keep current practice",
+        "Who comes in later can judge this policy: [evaluate] since. Or try it in a trial.",
+    )
+
+
 def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_against_it() -> None:
     report = judged("better")
     verdict = decided(evaluation(misfit=0.3), report.dataset, recorded=True)
