@@ -529,6 +529,7 @@ def _words(name: str) -> list[str]:
 def namesakes(role: str, name: str, columns: Mapping[str, Column]) -> list[str]:
     """Other columns that have a role by their names too, such as a dose beside a drug."""
     fit = [c for c in columns.values() if c.name != name and _fits(role, c) and _BEFORE.isdisjoint(_words(c.name))]
+    fit = [c for c in fit if role != "action" or not came_after(c.name)]
     return [c.name for c in fit if _name_rank(role, c.name) is not None]
 
 
