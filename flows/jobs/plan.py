@@ -37,6 +37,7 @@ from pipeline.facts import answers
 from pipeline.facts.promise import Dump, MechanismFacts, present
 from pipeline.files import whole_file, write_file
 from pipeline.learners.learner import RunPlan, plan_run, rivals
+from pipeline.learners.terms import recipe_identity
 from pipeline.ledger.account import PERIODS, Allowance, allowances, commit_of, mixed_with
 from pipeline.ledger.chain import Entry, canonical
 from pipeline.ledger.ledger import Ledger
@@ -103,7 +104,7 @@ def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
         "allowed": allowed,
         "limit": {**left.facts(), **_whose(left, s.card.name)},
         **present(
-            people=_people(s),
+            people=_people(s, None if replays else _shaped(s, guarded.plan, entries)),
             together=sorted(mixed_with(ledger.entries(), s.card.name)) or None,
             counter=counter,
             calendar=calendar,
@@ -120,14 +121,26 @@ def _whose(limit: Allowance, lineage: str) -> Dump:
     return {} if limit.whose == lineage else {"whose": limit.whose}
 
 
-def _people(s: Setting) -> answers.PeopleFacts | None:
-    """Declared numbers of people who teach and who judge; None where all teach."""
+def _shaped(s: Setting, plan: RunPlan, entries: Sequence[Entry]) -> str | None:
+    """Why no verdict about real people would stand by the ledger: an earlier release by another recipe read them."""
+    if s.card.kind != "real" or s.recipe.nightly is not None or not s.terms.held_out:
+        return None
+    from pipeline.ledger.looks import RECIPE, judged_before
+
+    body = {**plan.charge()[1], "run_key": "", RECIPE: recipe_identity(s.card, s.terms)}
+    before = judged_before(entries, Entry(len(entries) + 1, s.card.name, "INTENT", "", body, "", ""))
+    later = "who comes in later can judge it ([evaluate] since)"
+    return None if before is None else f"{before[0].upper()}{before[1:]}; {later}."
+
+
+def _people(s: Setting, shaped: str | None) -> answers.PeopleFacts | None:
+    """Declared numbers of people who teach and who judge; None where all teach.  ``shaped``: see :func:`_shaped`."""
     terms, n = s.terms, s.card.unit.users_public
     if terms.teaching == 1:
         return None
     from pipeline.learners.held_out import HeldOutRun
 
-    outside = s.plan.outside if isinstance(s.plan, HeldOutRun) else None
+    outside = (s.plan.outside if isinstance(s.plan, HeldOutRun) else None) or shaped
     teach, judge = round(n * terms.teaching), round(n * terms.judging(s.card))
     rare = _rare(s) if judge and isinstance(s.card, Card) and s.card.domain.observation is None else None
     return answers.PeopleFacts(teach=teach, judge=judge, **present(outside=outside, rare=rare))

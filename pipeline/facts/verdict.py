@@ -153,7 +153,7 @@ class Verdict(Part):
     unsaid
         Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
         as chosen, that no person, outcome or step is missing, as of people beyond the declared number or behind a gap,
-        and that nobody gains what another loses.
+        that the same comes of a choice on all days, and that nobody gains what another loses.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -209,6 +209,8 @@ class Verdict(Part):
             found += [
                 f"no {'' if self.left_out is None else 'other '}person, outcome or step is missing or there twice"
             ]
+            # a log of a year in which a drug stopped to help says better of what does harm today
+            found += ["the same comes of a choice on all days"]
             found += ["what is done for one, or comes of it, changes nothing for another"]
         return found
 

@@ -42,8 +42,11 @@ FEWEST = 20
 """A label, a spelling, a unit or a reward that fewer people have stands in no card."""
 _BINS = (0.25, 0.5, 0.75)
 _LONG, _MOST_STEPS = 0.95, 60
-# names of outcomes of which nobody wants more
-_WORSE = {"died", "dead", "death", "deaths", "deceased", "mortality"}
+# words of names of outcomes of which nobody wants more
+_WORSE = re.compile(
+    r"died|dead|deaths?|deceased|mortality|readmi\w+|rehospital\w+|relaps\w+|complications?|infect\w+|adverse|bleeding|"
+    r"strokes?|pain|fail\w*|dropouts?|churn\w*|default\w*|errors?|complaints?|absences?|los|costs?"
+)
 # most different rewards that a note lists
 _FEW_WORTHS = 10
 # shares of short episodes that are worth a note, and a question
@@ -445,13 +448,17 @@ class _Log:
         few = len(worth) <= _FEW_WORTHS and set(worth["text"]) <= set(shared)
         worths = [(str(text).strip(), float(paid)) for text, paid in worth.rows()]
         turned = _as_options((text, ends - paid) for text, paid in worths)
-        if few and _WORSE & {*re.split("[^a-z]+", plain_name(column.name))}:
+        # costs below 0 have their sign already
+        words = re.split("[^a-z]+", plain_name(column.name))
+        worse = any(map(_WORSE.fullmatch, words)) and quantile(column.values, 1) > 0
+        if few and worse:
             raise QuestionError(
                 f"a policy seeks more of the score, and by its name more of {column.name!r} is worse: is it?",
                 [turned, _as_options(worths)],
             )
         how = turned if few else "turn its sign in the log"
-        self.notes.append(f"a policy seeks more of {column.name!r}; if less of it is better: {how}")
+        when = "by its name less of it is better" if worse else "if less of it is better"
+        self.notes.append(f"a policy seeks more of {column.name!r}; {when}: {how}")
 
     def end_when_paid(self) -> None:
         """Let a person's only payment end the episode if rows follow it: states do not say who was paid already."""
@@ -511,6 +518,23 @@ class _Log:
         if not column.missing:
             return []
         seen = f"{column.missing:.1%} of the rewards are empty"
+        ordered = self.rows.sort("order")
+        episodes = (
+            ordered.with_columns(empty=column.values.is_null().gather(ordered["at"]))
+            .group_by("user", "episode", maintain_order=True)
+            .agg(first=pl.col("empty").first(), empty=pl.col("empty").sum(), rows=pl.len())
+        )
+        # of two rows the last holds what came of the first in any case
+        longer = episodes.filter(pl.col("rows") > 2)
+        # then a row would be taken for the cause of what was there before it
+        a_row_late = int(longer["first"].sum()) >= _MOST * max(1, int(longer["empty"].sum()), len(longer))
+        if a_row_late and len(ends.closing) and self.answers.paid != "each":
+            raise QuestionError(
+                f"{column.name!r} is empty in first rows alone, and last rows without an action hold it: if a row "
+                "holds what came of the row before it, write it into that row of the log, and leave last rows without "
+                "it. Or does each row pay its own?",
+                ["--paid each"],
+            )
         if ends.late:
             told = self.rows.select("user", "episode", paid=column.values.gather(self.rows["at"]))
             unknown = told.group_by("user", "episode").agg(pl.col("paid").is_null().all())["paid"]
@@ -525,9 +549,15 @@ class _Log:
                     "looks worse than it is; write 0 in the rows that pay nothing, and take that key out"
                 )
             return [Key("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
-        self.notes.append(
-            f"{seen}: their episodes are dropped (bad_reward), unless empty = 0.0 under [reward] says they pay 0"
-        )
+        lost = f"{share(episodes['empty'] > 0):.1%} of the episodes are dropped for it (bad_reward)"
+        if a_row_late:
+            self.notes.append(
+                f"{seen}, those of first rows alone: {lost}. If a row holds what came of the row before it, write it "
+                "into that row, and leave out last rows, of which nothing is known yet; empty = 0.0 would pay it for "
+                "the next choice"
+            )
+            return []
+        self.notes.append(f"{seen}: {lost}, unless empty = 0.0 under [reward] says they pay 0")
         return []
 
     def words(self) -> list[Key]:
@@ -952,6 +982,10 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         look = look_at(frame, answers, role.get("reward"))
         columns = look.columns
     notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
+    taken = {*role.values(), *users, *parts}
+    for r in {"action", "reward"} & role.keys() - {*answered, *guessed}:
+        if others := [repr(name) for name in looking.namesakes(r, role[r], columns) if name not in taken]:
+            notes.append(f"{role[r]!r} is the {_IN_WORDS[r]} by its name, and {', '.join(others)} may be: --{r} COLUMN")
     if len(patterns(read.paths)) > NAMED:
         notes.append(
             "the card names every file: if their names tell of people, keep them alone in a folder of their own"
@@ -966,7 +1000,7 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         c.name
         for c in columns.values()
         if c.name not in used and c.distinct > 1 and c.is_measured and not c.is_late
-        if not looking.is_later(c.name, columns)
+        if not looking.is_later(c.name, columns) and not looking.came_after(c.name)
     ]
     if beside:
         fewest = min(beside, key=lambda name: columns[name].distinct)

@@ -57,6 +57,8 @@ _HIDDEN = {
 }
 # share of rows whose reward ingest changed, above which a warning is due
 _CHANGED = 0.002
+# part of the declared range that rewards use, below which a warning is due
+_USED = 0.2
 # share of shortened rows of a log of vectors, above which a warning is due
 _MANY = 0.2
 # budgets at which the noise is shown, as shares of the card's lifetime cap
@@ -364,6 +366,9 @@ def advice(facts: Dump, card: Card) -> list[Dump]:
             warnings["constant_reward"] = reward
         if reward["clipped_share"] > _CHANGED or reward["floored_share"] > _CHANGED:
             warnings["changed_rewards"] = {**reward, "range": list(card.reward.range), "steps": card.reward.steps}
+        low, high = card.reward.range
+        if 0 < reward["highest"] - reward["lowest"] < _USED * (high - low):
+            warnings["wide_range"] = {**reward, "range": [low, high]}
     return _in_words(warnings)
 
 

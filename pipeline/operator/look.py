@@ -223,12 +223,12 @@ def _as_text(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(cell.cast(pl.String) for cell in cells)
 
 
-# parts of a name, the likelier first
+# beginnings of words of a name, the likelier first; a star: it may stand inside of a word
 _NAMES = {
-    "user": "user patient person student learner customer client visitor subject member player pid mrn uuid id",
+    "user": "user patient person student learner customer client visitor subject member player pid mrn uid uuid id",
     "episode": "episode admission stay encounter session enrol course case",
     "order": "step visit month week day date time hour round seq occurred when at zeit datum fecha",
-    "action": "action treatment therapy therapie behandlung traite tratam intervention drug medication dose offer "
+    "action": "action treatment *therap behandlung traite tratam intervention drug medication dose offer "
     "coupon promo voucher decision choice nudge hint exercise recommendation maßnahme arm",
     "reward": "reward outcome recovered cured controlled success passed correct solved better score points revenue "
     "profit sale purchase bought click gain paid genesen geheilt erfolg nutzen resultado résultat cents",
@@ -238,6 +238,24 @@ _NAMES = {
 ROLES = tuple(_NAMES)
 # names of ids of rows as often as of people
 _WEAK = ("uuid", "id")
+# words of names of what was there before a decision, and of what came after it
+_BEFORE = {
+    "before",
+    "prior",
+    "previous",
+    "prev",
+    "past",
+    "last",
+    "baseline",
+    "initial",
+    "pre",
+    "history",
+    "earlier",
+    "lag",
+}
+_AFTER = {"after", "afterwards", "later", "post", "final", "followup"}
+# roles that what was there before cannot play
+_NOW = ("order", "action", "reward")
 # most different texts of a column of labels; a column of more different numbers with a unit holds numbers
 MOST_LABELS, _FEW_NUMBERS = 60, 12
 # there may be more states, if each has enough rows on average
@@ -499,12 +517,33 @@ def is_later(name: str, others: Iterable[str]) -> bool:
     return plain_name(name) in {f"next{between}{plain_name(other)}" for other in others for between in ("", "_", " ")}
 
 
+def came_after(name: str) -> bool:
+    """Whether a column, by its name, holds what came after the decision."""
+    return not _AFTER.isdisjoint(_words(name))
+
+
+def _words(name: str) -> list[str]:
+    return re.split(r"[\W_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def namesakes(role: str, name: str, columns: Mapping[str, Column]) -> list[str]:
+    """Other columns that have a role by their names too, such as a dose beside a drug."""
+    fit = [c for c in columns.values() if c.name != name and _fits(role, c) and _BEFORE.isdisjoint(_words(c.name))]
+    fit = [c for c in fit if role != "action" or not came_after(c.name)]
+    return [c.name for c in fit if _name_rank(role, c.name) is not None]
+
+
+def _says(part: str, name: str) -> bool:
+    """Whether a name says so: satisfaction, fraction and reaction name no action."""
+    if part.startswith("*"):
+        return part[1:] in plain_name(name)
+    # parts of up to three letters begin many words, so they must be whole words
+    return any(word.startswith(part) if len(part) > 3 else word == part for word in _words(name))
+
+
 def _name_rank(role: str, name: str) -> int | None:
     """Rank of a name among those usual for a role, the likeliest first; None if it is none of them."""
-    plain = plain_name(name)
-    words = set(re.split(r"[^a-z0-9]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))))
-    # parts of up to three letters occur inside many words, so they must be whole words
-    return next((i for i, part in enumerate(_NAMES[role].split()) if part in (plain if len(part) > 3 else words)), None)
+    return next((i for i, part in enumerate(_NAMES[role].split()) if _says(part, name)), None)
 
 
 def find_roles(
@@ -533,7 +572,14 @@ def find_roles(
             fit = [c for c in columns.values() if c.name not in used and _fits(role, c)]
             # a date that some rows lack came of them; one that all have orders them
             fit = [c for c in fit if c.missing <= _SELDOM] or fit if role == "order" else fit
-            fit = [c for c in fit if not is_later(c.name, columns)] if role == "state" else fit
+            if role in ("state", "action"):
+                fit = [c for c in fit if not is_later(c.name, columns) and not came_after(c.name)]
+            if role in _NOW:
+                now = [c for c in fit if _BEFORE.isdisjoint(_words(c.name))]
+                fit = now if best is _by_name else now or fit
+            if role == "terminated" and "user" in roles and columns[roles["user"]].cells.is_unique().all():
+                # of one row a person every episode is over: who died or was discharged is an outcome
+                continue
             if role not in roles and (name := best(role, fit)) is not None:
                 if best is _by_content:
                     guessed.append(role)
@@ -552,12 +598,14 @@ def find_roles(
                 f"The log has: {', '.join(columns)}{_roles(roles)}"
             )
     user = columns[roles["user"]]
-    _ask_for_outcome(columns, roles, answered, {*users, *parts})
+    _ask_for_outcome(columns, roles, answered, guessed, {*users, *parts})
     for role, fit in rivals.items():
         _ask_for_role(role, columns[roles[role]], fit, user, roles)
-    weak = _name_rank("user", user.name) is None or plain_name(user.name) in _WEAK
+    rank = _name_rank("user", user.name)
+    likely = [c.name for c in columns.values() if c.name != user.name and _OWN > c.distinct / len(c.cells) > 0.01]
+    # a visit_id is one of a row, if another column may name people
+    weak = rank is None or (_NAMES["user"].split()[rank] in _WEAK and (likely or plain_name(user.name) in _WEAK))
     if not users and weak and user.is_own and len(user.cells) > _FEW_NUMBERS:
-        likely = [c.name for c in columns.values() if c.name != user.name and _OWN > c.distinct / len(c.cells) > 0.01]
         raise QuestionError(
             f"every row has its own {user.name!r}: if a person has several rows, it protects each as if they were many "
             "people. Which column names people?",
@@ -570,15 +618,27 @@ MEANS = {"action": "was done", "reward": "came of it", "state": "was seen before
 
 
 def _ask_for_outcome(
-    columns: Mapping[str, Column], roles: Mapping[str, str], answered: Mapping[str, str], used: AbstractSet[str]
+    columns: Mapping[str, Column],
+    roles: Mapping[str, str],
+    answered: Mapping[str, str],
+    guessed: Sequence[str],
+    used: AbstractSet[str],
 ) -> None:
-    """Ask for the outcome if a column is yes or no on last rows alone, or beside one that is called a score."""
+    """Ask for the outcome if a column is yes or no on last rows alone, or one that is called a score may be older.
+
+    A score is measured before decisions as well: of a risk, of the pain at admission.
+    """
     reward = columns.get(roles.get("reward", ""))
     if "reward" in answered or reward is None or reward.is_outcome:
         return
     free = [c for c in columns.values() if c.is_outcome and c.name not in {*roles.values(), *used}]
-    measured = {"score", "points"} & set(re.split(r"[^a-z]+", plain_name(reward.name)))
-    if outcomes := [c.name for c in free if c.is_late or (measured and c.numbers < _ORDERED)]:
+    measured = not {"score", "points"}.isdisjoint(_words(reward.name)) and not came_after(reward.name)
+    # such as a risk_score; what came of it may then be the state for want of another
+    older = measured and len(_words(reward.name)) > 1
+    state = columns[roles["state"]]
+    outcomes = [c.name for c in free if older or c.is_late or (measured and c.numbers < _ORDERED)]
+    outcomes += [state.name] if older and "state" in guessed and (state.is_outcome or state.numbers >= _ORDERED) else []
+    if outcomes:
         raise _which_column("reward", [*outcomes[:7], reward.name], roles)
 
 
@@ -624,8 +684,12 @@ def _rival(role: str, chosen: Column, column: Column) -> bool:
 
 def _by_name(role: str, fit: Sequence[Column]) -> str | None:
     # the shortest of equally likely names: state, not next_state
-    ranked = [(place, len(c.name), c.name) for c in fit if (place := _name_rank(role, c.name)) is not None]
-    return min(ranked)[2] if ranked else None
+    ranked = [
+        (role == "reward" and not came_after(c.name), place, len(c.name), c.name)
+        for c in fit
+        if (place := _name_rank(role, c.name)) is not None
+    ]
+    return min(ranked)[-1] if ranked else None
 
 
 def _by_content(role: str, fit: Sequence[Column]) -> str | None:

@@ -559,8 +559,8 @@ _CONDITION = {
 
 _UNSAID = (
     "Rows without an outcome, with a gap or behind one, or beyond the last declared step are set aside, and no number "
-    "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, or "
-    "whether slots, prizes or attention that one person gets are taken from another."
+    "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, whether "
+    "what helped at first still helps, or whether slots, prizes or attention of one person are taken from another."
 )
 _LEFT_OUT = (
     "No record of some people was used: they have not come yet, or their rows have no outcome, or a gap. Nothing tells "
@@ -719,6 +719,9 @@ def _asked(verdict: Verdict) -> list[str]:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
     if verdict.unsaid:
         asked += ["Was each state noted before its choice, and each action as chosen, however it went?"]
+        asked += [
+            "Has what comes of a choice changed since the first days of the log? Then judge by recent days alone."
+        ]
         asked += ["Has anybody two ids? Does what one person gets take anything from another?"]
     return asked
 
@@ -754,18 +757,21 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return keep, "This policy does harm by the test above: do not promote it."
         case "not_told_apart" if needed is not None and needed.people is not None:
             more = f"Run again with about {number(needed.people)} people instead of {number(data.users_public)}"
-            return "Get more people", f"{more}{_or_budget(report, needed.rho)}, {_IF_SO}.", until
+            return "Get more people", f"{more}{_or_budget(report, needed.rho)}, {_IF_SO}.", *_wide(report), until
         case "not_told_apart" if needed is not None:
             more = _or_budget(report, needed.rho).replace(", or", "")
-            return "Spend more budget", f"Run again{more}, {_IF_SO}.", until
+            return "Spend more budget", f"Run again{more}, {_IF_SO}.", *_wide(report), until
         case "not_told_apart":
-            return keep, "No number of people and no budget can be named at which a measured interval would settle it."
+            unknown = "No number of people and no budget can be named at which a measured interval would settle it."
+            return keep, unknown, *_wide(report)
         case "nothing_changes":
             least = policy_sections.least_usual(report)
             varies = f"takes an action in at least {least} of a state's rows" if least else "varies"
             return keep, f"More people or more budget may let the policy say more, where practice {varies}."
         case "withheld" if verdict.why == NOT_MEASURED_HERE and (found := report.evaluation) and found.outside:
             return keep, found.outside, "Or try it in a trial."
+        case "withheld" if (found := report.evaluation) and verdict.why[1:] == f"{(found.judged_before or '')[1:]}.":
+            return keep, "Who comes in later can judge this policy: [evaluate] since.", "Or try it in a trial."
         case "withheld":
             confounded = verdict.confounding is not None and verdict.confounding.status == "seen"
             mend = "Add what drives the choices to the card's states, and run again."
@@ -784,6 +790,23 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
 
 
 _IF_SO = "if a difference as large as the estimate would matter"
+# practice that is paid less than this part of what an episode can be paid: the declared range may be far too wide
+_PART = 0.05
+
+
+def _wide(report: Report) -> tuple[str, ...]:
+    """A line on a declared range of which practice is paid a small part: the noise is as wide as the range."""
+    found, low, high = report.evaluation, float(report.value.lower_trivial), float(report.value.upper_trivial)
+    if found is None or isinstance(report.dataset, DeclaredPlant) or not low < high:
+        return ()
+    now = found.practice
+    if min(now.estimate - low, high - now.estimate) > _PART * (high - low):
+        return ()
+    paid = f"An episode can pay {number(low)} to {number(high)} by the card, and now pays "
+    paid += (
+        f"{about(now.estimate, now.lower, now.upper)}: noise grows with this range. If none can pay so much, declare "
+    )
+    return (f"{paid}a narrower one in [reward], and let people who come in later judge it.",)
 
 
 def _or_budget(report: Report, rho: float | None) -> str:

@@ -264,7 +264,46 @@ def test_money_that_comes_at_the_end_of_sessions_of_any_length_is_counted(tmp_pa
 def test_rewards_that_lack_here_and_there_are_not_taken_for_nothing():
     frame = shop().with_columns(pl.when(pl.col("visitor") % 9 > 0).then(pl.lit(1.0)).alias("revenue"))
     values, notes = told_of(frame, last_row="ends")
-    assert "empty" not in values["reward"] and "of the rewards are empty: their episodes are dropped" in notes
+    assert (
+        "empty" not in values["reward"]
+        and "of the episodes are dropped for it (bad_reward), unless empty = 0.0" in notes
+    )
+
+
+def test_an_outcome_that_is_written_a_visit_late_is_not_said_to_pay_nothing_at_first() -> None:
+    rows = [
+        {
+            "patient": i,
+            "visit": h,
+            "band": "ab"[(i + h) % 2],
+            "drug": "xy"[i % 3 % 2],
+            "good": None if h == 0 else i % 2,
+        }
+        for i in range(90)
+        for h in range(4)
+    ]
+    notes = told_of(pl.DataFrame(rows, infer_schema_length=None), paid="each")[1]
+    assert "those of first rows alone: 100.0% of the episodes are dropped" in notes
+    assert "what came of the row before it" in notes and "unless empty = 0.0" not in notes
+
+
+def test_outcomes_a_visit_late_beside_a_last_row_without_an_action_are_asked_about() -> None:
+    """The last row's alone was moved to the row before, whose own was lost: .08 to .22 was said of .39."""
+    rows = [
+        {
+            "patient": i,
+            "visit": h,
+            "band": "ab"[(i + h) % 2],
+            "drug": "xy"[i % 3 % 2],
+            "good": None if h == 0 else i % 2,
+        }
+        | ({"drug": None} if h == 3 else {})
+        for i in range(90)
+        for h in range(4)
+    ]
+    log = pl.DataFrame(rows, infer_schema_length=None)
+    refuses("(?s)what came of the row before it.*--paid each", log)
+    assert told_of(log, paid="each")[0]["source"]["last_row"] == "outcome"
 
 
 def test_an_outcome_is_no_action_and_booleans_are_rewards_however_they_are_written():
@@ -1046,3 +1085,92 @@ def test_a_log_of_which_most_lines_cannot_be_read_is_refused_for_that(tmp_path):
 def test_a_column_that_is_named_twice_is_said(tmp_path):
     (tmp_path / "visits.csv").write_text("\n".join([f"{PLAIN},more,more", *(f"{line},1,2" for line in FEW)]) + "\n")
     assert "visits.csv names 'more' more than once" in told_of(tmp_path / "visits.csv")[1]
+
+
+def roles_of(columns: str) -> dict[str, str]:
+    """Columns of the roles of a log of one row a person, whose columns are of numbers 0 to 9, words, or yes and no."""
+    draw, n = random.Random(DRAW), 600
+    cells = {
+        "#": lambda: draw.randint(0, 9),
+        "%": lambda: draw.choice(["north", "south"]),
+        "?": lambda: draw.choice([0, 1]),
+    }
+    log = {name[:-1]: [cells[name[-1]]() for _ in range(n)] for name in columns.split()}
+    values = tomllib.loads(reticent.draft(pl.DataFrame({"patient": [f"p{i}" for i in range(n)], **log})).toml)
+    domain = values["domain"]
+    roles = {"state": domain["states"]["column"], "action": domain["actions"]["column"]}
+    return roles | {"reward": values["source"]["columns"].get("reward", "")}
+
+
+@pytest.mark.parametrize(
+    ("columns", "action"),
+    [
+        # a page advised not to have the reaction, and that the chemotherapy of last year be none
+        ("severity% drug% adverse_reaction? recovered?", "drug"),
+        ("severity% satisfaction# treatment% recovered?", "treatment"),
+        ("prior_treatment% severity% drug% recovered?", "drug"),
+        ("severity% chemotherapy% recovered?", "chemotherapy"),
+    ],
+)
+def test_a_part_of_a_word_and_what_was_given_before_name_no_action(columns: str, action: str) -> None:
+    assert roles_of(columns) == {"state": "severity", "action": action, "reward": "recovered"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "reward"),
+    [
+        ("segment% past_click? offer% converted?", "converted"),
+        ("stage% drug% score_before# score_after#", "score_after"),
+        # of one row a person, who was discharged is no end of an episode but what came of it
+        ("severity% drug% discharged?", "discharged"),
+    ],
+)
+def test_what_was_there_before_is_no_outcome(columns: str, reward: str) -> None:
+    assert roles_of(columns)["reward"] == reward
+
+
+@pytest.mark.parametrize(
+    ("columns", "asked"),
+    [
+        # what came of a decision was taken for the state, and a policy sought a higher risk
+        ("risk_score# drug% repaid?", "what came of it.*--reward repaid\n.*--reward risk_score"),
+        ("age# risk_score# drug% died?", "what came of it.*--reward died\n.*--reward risk_score"),
+        ("severity% drug% readmitted_30d?", "more of 'readmitted_30d' is worse: is it.*--word 0=1 --word 1=0"),
+        ("pain_score# drug% pain_score_after#", "more of 'pain_score_after' is worse: is it.*--word 0=9"),
+        ("severity% drug% died?", "more of 'died' is worse: is it"),
+    ],
+)
+def test_scores_that_may_be_older_and_outcomes_that_are_worse_are_asked_about(columns: str, asked: str) -> None:
+    with pytest.raises(reticent.CardError, match=f"(?s){asked}"):
+        roles_of(columns)
+
+
+def test_a_dose_beside_a_drug_and_money_beside_a_click_are_named() -> None:
+    log = pl.DataFrame(
+        [
+            {
+                "patient": i,
+                "mood": "ab"[i % 2],
+                "drug": "xy"[i % 2],
+                "dose": "lh"[i % 2],
+                "clicked": i % 2,
+                "paid": i % 3,
+            }
+            for i in range(400)
+        ]
+    )
+    notes = told_of(log)[1]
+    assert "'drug' is the action (what was done) by its name, and 'dose' may be: --action COLUMN" in notes
+    assert "and 'clicked' may be: --reward COLUMN" in notes or "and 'paid' may be: --reward COLUMN" in notes
+    assert "may be: --action" not in told_of(log, action="drug")[1]
+
+
+def test_an_id_of_a_visit_asks_who_came() -> None:
+    log = pl.DataFrame(
+        [
+            {"visit_id": i, "holder": f"h{i % 700}", "mood": "ab"[i % 2], "drug": "xyz"[i % 3], "good": i % 2}
+            for i in range(2000)
+        ]
+    )
+    refuses("every row has its own 'visit_id'.*\n.*\n  --user holder", log)
+    assert told_of(log, user="visit_id")[0]["unit"]["user"] == "visit_id"

@@ -86,7 +86,12 @@ def test_the_same_recipe_judged_by_reserved_people_is_fresh(first):
 
 
 def test_another_recipe_is_told_that_its_judges_were_read(shop, first):
-    other, run = told(shop, write(shop, "other", 0.4, planner="failure = 0.3\n"))
+    # before anything is charged
+    recipe = write(shop, "other", 0.4, planner="failure = 0.3\n")
+    planned = call(shop, "plan", recipe, "--no-quality")["people"]["outside"]
+    assert "by another recipe: what it told may have shaped" in planned and "[evaluate] since" in planned
+    assert "outside" not in call(shop, "plan", shop / "known.toml", "--no-quality")["people"]
+    other, run = told(shop, recipe)
     found = other["evaluation"]
     assert "read people who judge here, by another recipe" in found["judged_before"] and found["look"] == 2
     assert other["verdict"]["improvement"]["status"] == "modelled"

@@ -54,6 +54,7 @@ UNSAID = [
     "each state was recorded before its choice and each action as it was chosen",
     "no person, outcome or step is missing or there twice",
 ]
+UNSAID += ["the same comes of a choice on all days"]
 UNSAID += ["what is done for one, or comes of it, changes nothing for another"]
 HELD = "[evaluate]\npeople = 0.3\n"
 

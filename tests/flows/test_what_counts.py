@@ -120,6 +120,29 @@ def test_ingest_warns_of_next_states_that_the_next_rows_contradict(tmp_path: Pat
         assert sum("take next_state out" in warning for warning in warnings) == found
 
 
+def test_a_range_that_is_far_too_wide_is_named_where_nothing_is_told_apart(tmp_path: Path) -> None:
+    """The same coin that helps in .3 more of the visits: told apart in a range of 1, and lost in one of 100."""
+    g, who = np.random.default_rng(3), np.arange(PEOPLE)
+    strong = g.random(PEOPLE) < 0.5
+    log = visits(0, who, np.arange(PEOPLE) % 2, strong, g.random(PEOPLE) < np.where(strong, 0.6, 0.3))
+    one, wide = {"horizon = 3\n": "horizon = 1\n"}, {"range = [0.0, 1.0]\n": "range = [0.0, 100.0]\nsteps = 100\n"}
+    for changes, answer in ((one, "better"), (one | wide, "not_told_apart")):
+        page, verdict = page_of(tmp_path, log, changes, "dp-one-step")
+        assert verdict.answer == answer
+        assert ("An episode can pay 0 to 100 by the card, and now pays" in page) == (answer != "better")
+
+
+def test_what_helped_until_summer_is_better_on_the_condition_that_it_still_does(tmp_path: Path) -> None:
+    """All year a coin chooses: the drug pays .25 more in eight months, and .1 less in the four that follow."""
+    g, who = np.random.default_rng(7), np.arange(PEOPLE)
+    strong, late = g.random(PEOPLE) < 0.5, who >= PEOPLE * 2 // 3
+    good = g.random(PEOPLE) < 0.4 + np.where(late, -0.1, 0.25) * strong
+    log = visits(0, who, g.random(PEOPLE) < 0.5, strong, good)
+    page, verdict = page_of(tmp_path, log, {"horizon = 3\n": "horizon = 1\n"}, "dp-one-step")
+    assert verdict.answer == "better" and "the same comes of a choice on all days" in verdict.conditions
+    assert "Has what comes of a choice changed since the first days of the log?" in page
+
+
 @pytest.mark.slow
 def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Path) -> None:
     g, who = np.random.default_rng(2), np.arange(PEOPLE)

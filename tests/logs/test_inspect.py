@@ -104,6 +104,7 @@ def test_a_sound_log_gets_no_warning(tmp_path: Path) -> None:
         ("several_episodes", [*steady(4000), ("u0", 2, 0, "x", 0, 0)], {"unit": {"users_public": 4000}}),
         ("constant_state", [(*r[:3], "x", *r[4:]) for r in steady(4000)], {"unit": {"users_public": 4000}}),
         ("constant_reward", [(*r[:5], 1) for r in steady(4000)], {"unit": {"users_public": 4000}}),
+        ("wide_range", steady(4000), {"unit": {"users_public": 4000}, "reward": {"range": [0.0, 100.0], "steps": 100}}),
         (
             "changed_rewards",
             [(*r[:5], -30 if r[0] < "u11" else r[5]) for r in steady(4000)],

@@ -39,6 +39,7 @@ NOISE = 12.884098726725126 * math.sqrt(8)
 # conditions of every difference that no operator's word covers
 APART = "what is done for one, or comes of it, changes nothing for another"
 WHOLE = "no person, outcome or step is missing or there twice"
+SAME = "the same comes of a choice on all days"
 BEFORE = "each state was recorded before its choice and each action as it was chosen"
 
 
@@ -132,11 +133,11 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only() -> Non
             # the interval is as sure as before: the condition stands beside it
             assert verdict.answer == answer and verdict.improvement is not None
             assert verdict.improvement.status == "evaluated" and verdict.conditional and not verdict.holds
-            told, conditions = answer_of(verdict), f"{BEFORE}, {WHOLE} and {APART} (95 %)"
+            told, conditions = answer_of(verdict), f"{BEFORE}, {WHOLE}, {SAME} and {APART} (95 %)"
             assert f"if the recorded state explains the choices, {conditions}" in told
             assert "than current practice" not in told
         for found in (evaluation(**ends), evaluation(**ends, past=-2.1 * sign)):
-            assert decided(found, data).conditions == [BEFORE, WHOLE, APART]
+            assert decided(found, data).conditions == [BEFORE, WHOLE, SAME, APART]
         assert answer_of(decided(evaluation(**ends), data, recorded=True)).startswith(
             f"{answer} than current practice by "
         )
@@ -173,7 +174,7 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
     words = (
         f"outcomes, the 20 % of declared people without a usable record are like the others, {BEFORE}, no other "
-        f"person, outcome or step is missing or there twice and {APART} ("
+        f"person, outcome or step is missing or there twice, {SAME} and {APART} ("
     )
     assert words in answer_of(both)
 
@@ -181,7 +182,7 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
 def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_people() -> None:
     report, verdict = judged("conditional"), judged("conditional").verdict
     assert verdict is not None
-    open_ = ["the recorded state explains the choices", BEFORE, WHOLE, APART]
+    open_ = ["the recorded state explains the choices", BEFORE, WHOLE, SAME, APART]
     assert verdict.conditions == open_
     assert "Does what one person gets take anything from another?" in card(report, "What next")[1]
     assert " Rows without an outcome" in card(report, "How sure")[1]
@@ -597,6 +598,15 @@ def test_features_that_do_not_describe_the_values_withhold() -> None:
     assert "The features do not describe these values" in decided(evaluation(misfit=-9.0), data, 1.0).why
 
 
+def test_a_page_whose_judges_were_read_says_who_can_judge() -> None:
+    report, found = judged("better"), evaluation(judged_before="an earlier release read people who judge here")
+    shown = report.model_copy(update={"verdict": decided(found, report.dataset), "evaluation": found})
+    assert card(shown, "What next") == (
+        "Keep current practice",
+        "Who comes in later can judge this policy: [evaluate] since. Or try it in a trial.",
+    )
+
+
 def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_against_it() -> None:
     report = judged("better")
     verdict = decided(evaluation(misfit=0.3), report.dataset, recorded=True)
@@ -607,7 +617,9 @@ def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_a
     assert answer == "Ask, then decide" and words.startswith("Do outcomes follow the numbers in ways")
     assert "twelve directions" in card(shown, "How sure")[1]
     both = decided(evaluation(misfit=0.3), report.dataset, course=True, pays_at_the_end=True)
-    assert f"outcomes, the declared features describe the values, {BEFORE}, {WHOLE} and {APART} (" in answer_of(both)
+    assert f"outcomes, the declared features describe the values, {BEFORE}, {WHOLE}, {SAME} and {APART} (" in answer_of(
+        both
+    )
 
 
 def beside(answer: str | None, baselines: dict[str, Any], **changes: Any) -> Any:
