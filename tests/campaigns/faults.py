@@ -22,11 +22,10 @@ from typing import Any
 import pytest
 
 from pipeline.ledger.steps import mispriced
-from tests.campaigns.crash_world import child, witness_draws
+from tests.campaigns.crash_world import Shop, child, told, witness_draws
 from tests.campaigns.night_crashes import World as Nights
 from tests.campaigns.resumed import Case, resumed, tally
 from tests.campaigns.rows import markdown, read, write
-from tests.campaigns.verbs import Shop, told
 from tests.disk import FAULTS, FaultyDisk, Operation
 
 # where it makes no difference, or cannot happen, a fault is not tried
@@ -52,7 +51,7 @@ def cases_of(operations: list[Operation]) -> list[tuple[int, str]]:
 def try_shop(shop: Shop, verb: str, at: int, fault: str, what: str) -> Case:
     """One fault of one verb of a run, and the call that follows."""
     start, work = shop.verbs()[verb]
-    shop.world.restore(start)
+    shop.restore(start)
     ended = shop.call(work, FaultyDisk(at, fault).install)
     broken = shop.broken(verb, settled=False)
     again = shop.call(work)
@@ -61,8 +60,8 @@ def try_shop(shop: Shop, verb: str, at: int, fault: str, what: str) -> Case:
     broken += shop.broken(verb, settled=again == 0)
     # what is paid for is what may have been drawn: an attempt with a DRAW
     if verb == "run" and again == 0:
-        draws = sum(e.kind == "DRAW" for e in shop.world.ledger().entries())
-        if shop.world.ledger().account("shop").spent != draws * Fraction(shop.world.price or 0):
+        draws = sum(e.kind == "DRAW" for e in shop.ledger().entries())
+        if shop.ledger().account("shop").spent != draws * Fraction(shop.price or 0):
             broken.append("a retry paid for what was not drawn")
     return case(verb, fault, f"{at}, {what}", ended, broken)
 
@@ -114,7 +113,7 @@ def main(sample: int | None) -> int:
     with tempfile.TemporaryDirectory(prefix="reticent-faults-") as folder, pytest.MonkeyPatch.context() as patch:
         shop = Shop(Path(folder) / "shop")
         for verb, (start, work) in shop.verbs().items():
-            shop.world.restore(start)
+            shop.restore(start)
             operations = count(lambda disk, work=work: shop.call(work, disk.install), Path(folder) / f"count-{verb}")
             for at, fault in cases_of(operations):
                 what = f"{operations[at].kind} {operations[at].path}"

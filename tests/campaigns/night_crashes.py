@@ -26,8 +26,7 @@ from pipeline.privacy.continual import squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
 from pipeline.transaction.transaction import folder_of
-from tests.campaigns.crash_world import child, foresee, witness_draws
-from tests.campaigns.kill_points import arm
+from tests.campaigns.crash_world import arm, child, foresee, witness_draws
 from tests.campaigns.resumed import Case, resumed, tally
 from tests.campaigns.rows import write
 from tests.flows.nights import Shop, customers

@@ -12,8 +12,7 @@ import pytest
 from pipeline.logs.readers.batch import Batch
 from reticent import LogError
 from tests.campaigns import bad_input
-from tests.campaigns.bad_files import DAMAGES, damages_of, drawn
-from tests.campaigns.bad_layouts import SECRET, Case, layouts
+from tests.campaigns.damages import DAMAGES, SECRET, Case, damages_of, drawn, layouts
 
 SAMPLE = drawn(15, start=1)
 
