@@ -15,8 +15,6 @@ from tests.power import History, Tree, lay_down
 from tests.sqlite_writes import SqliteWrites
 from tests.test_disk import WORK, begun, inside
 
-OLD, NEW = (b"old", b"old"), (b"new", b"new")
-
 
 def recorded(name: str, folder: Path) -> list[Operation]:
     """What a piece of work did; its folder is as it was before."""
@@ -43,16 +41,11 @@ def syncs(operations: list[Operation], folder: Path, *, of_folders: bool) -> fro
     return frozenset(i for i, o in enumerate(operations) if o.kind == "sync" and (Path(o.path) == folder) == of_folders)
 
 
-def test_a_file_is_the_old_or_the_new_one_after_any_cut(tmp_path: Path) -> None:
-    operations = recorded("a file", tmp_path / "work")
-    found = {tree["one"][1] for tree in trees(History(tmp_path / "work", operations))}
-    assert found == {b"old", b"new"}
-
-
-def test_a_folder_is_the_old_or_the_new_one_after_any_cut(tmp_path: Path) -> None:
-    operations = recorded("a folder", tmp_path / "work")
-    found = {(tree["run/a"][1], tree["run/b"][1]) for tree in trees(History(tmp_path / "work", operations))}
-    assert found == {OLD, NEW}
+@pytest.mark.parametrize(("work", "files"), [("a file", ["one"]), ("a folder", ["run/a", "run/b"])])
+def test_all_files_are_the_old_or_the_new_ones_after_any_cut(tmp_path: Path, work: str, files: list[str]) -> None:
+    history = History(tmp_path / "work", recorded(work, tmp_path / "work"))
+    found = {tuple(tree[name][1] for name in files) for tree in trees(history)}
+    assert found == {(b"old",) * len(files), (b"new",) * len(files)}
 
 
 def test_a_twin_that_does_not_force_what_it_wrote_is_caught(tmp_path: Path) -> None:
