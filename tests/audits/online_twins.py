@@ -41,6 +41,7 @@ from tests.audits.broken import (
     Twin,
     drawing,
 )
+from tests.audits.offline_twins import OFFLINE
 
 ASK = Ask(epsilon=7.0, delta=1e-5)
 MESSAGE = MixtureMessage(2, 1, 1.0, (1.0,), 1.0, unit=False)
@@ -305,3 +306,6 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         },
     ),
 }
+
+# mechanism -> (as shipped, {mutant: broken}): what audits must tell apart (docs/operate.md lists them)
+MECHANISMS: dict[str, tuple[Make, dict[str, Twin]]] = {**OFFLINE, **ONLINE}
