@@ -11,7 +11,6 @@ keep no state.
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import tempfile
@@ -21,8 +20,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from tests.campaigns.crash_world import Shop, arm
-from tests.campaigns.resumed import Case, resumed, tally
-from tests.campaigns.rows import write
+from tests.campaigns.resumed import Case, resumed, sampled, tally
 from tests.ledger.postgres import Server, postgres_server
 
 ENGINES = ("sqlite", "postgresql")
@@ -141,20 +139,16 @@ def campaign(shop: Shop, sample: int | None) -> list[Case]:
     return resumed("crashes", list(doing), lambda key: kill(shop, *doing[key]))
 
 
-def main(sample: int | None) -> int:
-    """Run the campaign, print and keep its result; 1 where a promise was broken."""
+def main(sample: int | None) -> tuple[str, list[Case]]:
+    """The campaign's rows."""
     cases: list[Case] = []
     with ExitStack() as stack:
         for engine in ENGINES[:1] if sample else ENGINES:
             server: Server | None = stack.enter_context(postgres_server()) if engine == "postgresql" else None
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reticent-crashes-")))
             cases += campaign(Crashed(folder, server, anew=False), sample)
-    rows = tally(cases, "engine", "verb", "from")
-    print(json.dumps(rows, indent=1))
-    if sample is None:
-        write("crashes", rows)
-    return int(any(row["violations"] for row in rows))
+    return "crashes", tally(cases, "engine", "verb", "from")
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[2]) if sys.argv[1:2] == ["--sample"] else None))
+    sys.exit(sampled(main))

@@ -11,7 +11,6 @@ campaigns keep their cases in ``build/``.
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import re
 import shlex
@@ -25,7 +24,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
 
-from tests.campaigns.rows import ROOT, STAMP, as_rows, draw_pages, markdown, place, read, status, write
+from tests.campaigns.rows import (
+    ROOT,
+    STAMP,
+    as_rows,
+    draw_pages,
+    markdown,
+    place,
+    read,
+    read_file,
+    status,
+    write,
+    write_file,
+)
 
 LAB = ROOT / "docs" / "lab"
 FIELDS = ("table", "date", "seconds", "load", "outcome")
@@ -81,8 +92,7 @@ def tables() -> dict[str, Table]:
 
 def made() -> dict[str, dict[str, str]]:
     """What ``made.csv`` says of each table."""
-    with (LAB / "made.csv").open(encoding="utf-8", newline="") as file:
-        return {row["table"]: row for row in csv.DictReader(file)}
+    return {row["table"]: row for row in read_file(LAB / "made.csv")}
 
 
 def moved(table: Table, old: Rows, new: Rows) -> list[str]:
@@ -140,13 +150,8 @@ def make(table: Table) -> dict[str, str]:
     else:
         found = [line for name in table.files for line in moved(table, before.get(name, ()), read(name))]
         outcome = f"{len(found)} moved; first: {found[0]}" if found and old else "as before" if old else "first time"
-    return {
-        "table": table.name,
-        "date": datetime.now(UTC).date().isoformat(),
-        "seconds": f"{took:.0f}",
-        "load": f"{load:.1f}",
-        "outcome": outcome,
-    }
+    today = datetime.now(UTC).date().isoformat()
+    return dict(zip(FIELDS, (table.name, today, f"{took:.0f}", f"{load:.1f}", outcome), strict=True))
 
 
 _ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
@@ -154,15 +159,10 @@ _ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_TH
 
 def _made(table: Table) -> str:
     """Run the commands; what failed, else nothing."""
+    env = os.environ | ({} if table.alone else _ONE_CORE)
     for number, words in enumerate(table.commands):
-        said = subprocess.run(
-            [sys.executable, *shlex.split(words)[1:]],
-            cwd=ROOT,
-            env=os.environ | ({} if table.alone else _ONE_CORE),
-            text=True,
-            stdout=subprocess.PIPE,
-            check=False,
-        )
+        command = [sys.executable, *shlex.split(words)[1:]]
+        said = subprocess.run(command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, check=False)
         if said.returncode:
             return f"failed: `{words}` ended with {said.returncode}"
         if table.prints:
@@ -193,7 +193,7 @@ def campaign(asked: Sequence[str], budget: float, do: Callable[[Table], dict[str
         with writing:
             print(f"{table.name}: {line['outcome']} ({line['seconds']} s)", flush=True)
             lines[table.name] = line
-            keep(lines[name] for name in found if name in lines)
+            write_file(LAB / "made.csv", FIELDS, (lines[name] for name in found if name in lines))
         return line["outcome"] not in ("as before", "first time")
 
     asked_for = due({n: t for n, t in found.items() if not asked or n in asked}, lines)
@@ -202,14 +202,6 @@ def campaign(asked: Sequence[str], budget: float, do: Callable[[Table], dict[str
     bad += [one(t) for t in asked_for if t.alone]
     draw_pages()
     return int(any(bad))
-
-
-def keep(lines: Iterable[dict[str, str]]) -> None:
-    """Write ``made.csv``."""
-    with (LAB / "made.csv").open("w", encoding="utf-8", newline="") as file:
-        out = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        out.writeheader()
-        out.writerows(lines)
 
 
 def index(_name: str) -> str:

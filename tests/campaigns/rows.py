@@ -50,8 +50,23 @@ def place(name: str) -> Path:
 
 def read(name: str) -> list[dict[str, str]]:
     """All rows of a table, as text."""
-    with place(name).open(encoding="utf-8", newline="") as file:
+    return read_file(place(name))
+
+
+def read_file(path: Path) -> list[dict[str, str]]:
+    """All rows of a file, as text; of one that is not there none."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def write_file(path: Path, fields: Sequence[str], rows: Iterable[Row]) -> None:
+    """All rows of a file."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        out = csv.DictWriter(file, fields, lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows)
 
 
 def write(name: str, rows: Sequence[Row], seeds: str = "", keys: Sequence[str] = ()) -> None:
@@ -67,12 +82,9 @@ def write(name: str, rows: Sequence[Row], seeds: str = "", keys: Sequence[str] =
         stamp |= {"code": code_of(of)} if (of := status()[name][1]) else {}
     fresh = [{**row, **stamp} for row in rows]
     new = {tuple(str(row[k]) for k in keys) for row in fresh}
-    old = read(name) if keys and place(name).is_file() else []
+    old = read(name) if keys else []
     kept = [*(r for r in old if tuple(r[k] for k in keys) not in new), *fresh]
-    with place(name).open("w", encoding="utf-8", newline="") as file:
-        out = csv.DictWriter(file, list(kept[0]), lineterminator="\n")
-        out.writeheader()
-        out.writerows(kept)
+    write_file(place(name), [*kept[0]], kept)
 
 
 def as_rows(text: str) -> list[dict[str, str]]:

@@ -431,7 +431,7 @@ STRANGERS = (
                 "date": "visit_date", "years": "age", "pain": "pain_score", "walk": "walk_minutes",
                 "dose_given": "dose", "work": "back_at_work",
             },
-        }),
+        }, times=5),
     Stranger(tutoring, ("student_no",), ("quiz < ", 0, "peer"),
         "a sorted pandas frame: row numbers, an id of each row, float ids of people, missing readings and ids"),
     Stranger(nurses, ("Person",), None,
@@ -448,7 +448,7 @@ STRANGERS = (
                 "CaseID": "Case no", "PersonID": "Person", "Date/time": "Called on", "NEWS": "NEWS score",
                 "Action": "Disposition", "Well": "Well after 7 days",
             },
-        }),
+        }, times=2),
 )  # fmt: skip
 
 

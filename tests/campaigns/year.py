@@ -13,7 +13,6 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
@@ -30,7 +29,7 @@ from flows.config.home import Home
 from flows.config.recipe import nightly_counter, setting
 from flows.jobs.proof import verify_run_job
 from pipeline.declaration.toml import exit_code
-from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.steps import committed_steps
 from pipeline.logs.aggregate import count_rows
 from pipeline.privacy.release_file import read_release
@@ -89,7 +88,6 @@ class Year:
 
     ``outcomes``: nights by what became of them.
     ``broken``: promises that did not hold, in words.
-    ``values``: true value of the policy of each night that has a run.
     """
 
     folder: Path
@@ -100,7 +98,7 @@ class Year:
     seed: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
+    policies: int = 0
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -118,39 +116,33 @@ class Year:
         path.write_text(RECIPE.format(name=name, rho=rho, nightly=nightly))
         return str(path)
 
-    def play(self, look_every: int = 30, *, pages: bool = False) -> dict[str, Any]:
+    def play(self, look_every: int = 30) -> dict[str, Any]:
         """Play all nights and return what is to be kept of them.
 
         ``look_every``: nights between two checks of everything that was ever kept; the last night is always checked.
-        ``pages``: whether the reports' pages are rendered, too.
         """
         begun = time.monotonic()
-        with ExitStack() as stack:
-            if not pages:
-                stack.enter_context(patch.object(flows.jobs.run, "drawn_pages", lambda *_: ("", "")))
+        with patch.object(flows.jobs.run, "drawn_pages", lambda *_: ("", "")):
             for night, rows in self._deliveries():
                 at = datetime(FIRST.year, FIRST.month, FIRST.day, 2, tzinfo=UTC) + timedelta(days=night - 1)
                 with patch.object(book, "now", lambda at=at: at):
                     self._night(night, rows)
                     if night % look_every == 0 or night == self.nights:
                         self._look(night)
-        ledger = open_ledger(self.home.root / "ledger.db", create=False)
+        ledger = self._ledger()
         charges = [Fraction(e.body["rho"]) for e in ledger.entries("year") if e.kind == "INTENT"]
         return {
-            "counter": self.counter,
-            "nights": self.nights,
-            "people_a_night": self.people,
-            "horizon": self.horizon,
             "outcomes": self.outcomes,
             "intents": len(charges),
             "charged_once": str(charges[0]),
             "ledger_total": str(ledger.account("year").spent),
-            "policies": len(self.values),
-            "last_value": self.values[-1],
+            "policies": self.policies,
             "broken": self.broken,
-            "pages_rendered": pages,
             "seconds": round(time.monotonic() - begun, 1),
         }
+
+    def _ledger(self) -> Ledger:
+        return open_ledger(self.home.root / "ledger.db", create=False)
 
     def _deliveries(self) -> Iterator[tuple[int, pl.DataFrame | None]]:
         """Night and its log; the same one again where nothing came, one without rows, None where no run is made."""
@@ -200,20 +192,20 @@ class Year:
         self._outcome("drawn with nobody new" if nobody else "drawn")
         if found["replayed"] or (found["night"]["charged_rho"] > 0) != (night == 1):
             self.broken.append(f"night {night} is a replay, or charged what is paid")
-        self.values.append(found["truth"]["v_policy"])
+        self.policies += 1
         if found["counter"]["night"] != night:
             self.broken.append(f"night {night} is leaf {found['counter']['night']}")
         self._count(rows)
         self._published(night, found["run"])
 
     def _refused(self) -> None:
-        before = open_ledger(self.home.root / "ledger.db", create=False).entries()
+        before = self._ledger().entries()
         try:
             run_job(self.greedy, self.home)
             self.broken.append("more than the cap was released")
         except Exception as e:
             self._outcome(f"refused with exit {exit_code(e)}")
-        if open_ledger(self.home.root / "ledger.db", create=False).entries() != before:
+        if self._ledger().entries() != before:
             self.broken.append("a refusal left an entry")
 
     def _outcome(self, what: str) -> None:
@@ -243,7 +235,7 @@ class Year:
         now = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
         self.broken += [f"night {night}: {n} changed" for n, d in self._kept.items() if now.get(n) != d]
         self._kept = now
-        ledger = open_ledger(self.home.root / "ledger.db", create=False)
+        ledger = self._ledger()
         nights = committed_steps(ledger.entries(), "year", nightly.key)
         mechanisms = nightly.sums.mechanisms
         kept = KeptSteps(folder, nightly.counter, nights, nightly.size)
