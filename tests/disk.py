@@ -172,7 +172,6 @@ class _Written:
         return len(piece)
 
     def tell(self) -> int:
-        """Bytes so far."""
         return self._size
 
     def flush(self) -> None:
@@ -184,7 +183,6 @@ class _Written:
             self._put(held)
 
     def close(self) -> None:
-        """Pass on the rest."""
         if self.closed:
             return
         self.closed = True
