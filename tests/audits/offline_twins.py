@@ -249,14 +249,8 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: counts(Ask(rho=1.0), m=3),
         {"m instead of m²": Twin(lambda: counts(Ask(rho=1.0), times_m, m=3))},
     ),
-    "gate, two rules": (
-        lambda: gate(2),
-        {"half the variance": Twin(lambda: gate(2, halved))},
-    ),
-    "gate, five rules": (
-        lambda: gate(5),
-        {"a person under each rule": Twin(lambda: gate(5, counted=UnderEachRule))},
-    ),
+    "gate, two rules": (lambda: gate(2), {"half the variance": Twin(lambda: gate(2, halved))}),
+    "gate, five rules": (lambda: gate(5), {"a person under each rule": Twin(lambda: gate(5, counted=UnderEachRule))}),
     "scores of people": (
         scores,
         {

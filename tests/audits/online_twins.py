@@ -275,10 +275,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: batch(TWICE),
         {"priced as one": Twin(lambda: batch(TWICE, privatizer=replace(TWICE, episodes=1)), 20_000)},
     ),
-    "shuffled messages": (
-        messages,
-        {"integer messages": Twin(lambda: messages(send=integers))},
-    ),
+    "shuffled messages": (messages, {"integer messages": Twin(lambda: messages(send=integers))}),
     "LQ sums, bottom-up tree": (
         lq,
         {
