@@ -53,14 +53,12 @@ def beside_zero(params: Params) -> float:
 
 
 def show(size: str, largest: object, costs: np.ndarray) -> None:
-    """Print a row."""
     ends = ", ".join(f"{x:.3g}" for x in np.sort(costs)[:-4:-1])
     middle, most = (f"{x:.2g}" for x in np.quantile(costs, [0.5, 0.9]))
     print(markdown_row([size, largest, len(costs), middle, most, ends, (costs > 1).sum()]), flush=True)
 
 
 def main(first: int) -> None:
-    """Print a row a kind of plant."""
     print(markdown([*HEAD, "three largest", "worse than nothing"]))
     for n, d, largest in KINDS:
         made = [plant(n, d, largest, seed) for seed in range(first, first + PLANTS)]

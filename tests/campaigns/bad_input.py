@@ -117,7 +117,6 @@ def good(layout: str, touched: frozenset[int]) -> list[tuple[Any, ...]]:
 
 
 def toml(values: dict[str, Any], head: str = "") -> str:
-    """Plain values as TOML."""
     plain = {k: v for k, v in values.items() if not isinstance(v, dict) or head == "leaf"}
     text = "".join(f"{k} = {_value(v)}\n" for k, v in plain.items())
     for name, table in values.items():

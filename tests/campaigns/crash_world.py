@@ -211,13 +211,11 @@ class Shop:
         return self.now / "witness"
 
     def keep(self, name: str) -> None:
-        """Keep the present state under a name."""
         shutil.copytree(self.now, self.folder / f"kept-{name}", symlinks=True)
         if self.server is not None:
             self.server.psql(f'create database "kept_{name}" template now')
 
     def restore(self, name: str) -> None:
-        """Back to a kept state."""
         shutil.rmtree(self.now)
         shutil.copytree(self.folder / f"kept-{name}", self.now, symlinks=True)
         if self.server is not None:

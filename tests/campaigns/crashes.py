@@ -140,7 +140,6 @@ def campaign(shop: Shop, sample: int | None) -> list[Case]:
 
 
 def main(sample: int | None) -> tuple[str, list[Case]]:
-    """The campaign's rows."""
     cases: list[Case] = []
     with ExitStack() as stack:
         for engine in ENGINES[:1] if sample else ENGINES:

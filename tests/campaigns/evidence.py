@@ -20,23 +20,11 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 
-from tests.campaigns.rows import (
-    ROOT,
-    STAMP,
-    as_rows,
-    draw_pages,
-    markdown,
-    place,
-    read,
-    read_file,
-    status,
-    write,
-    write_file,
-)
+from tests.campaigns.rows import ROOT, STAMP, as_rows, draw_pages, markdown, place, put_in, read, rows_in, status, write
 
 LAB = ROOT / "docs" / "lab"
 FIELDS = ("table", "date", "seconds", "load", "outcome")
@@ -77,10 +65,10 @@ class Table:
     prints: bool = False
     suite: bool = False
     alone: bool = False
-    files: tuple[str, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "files", self.rows or (self.name,))
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.rows or (self.name,)
 
 
 def tables() -> dict[str, Table]:
@@ -92,7 +80,7 @@ def tables() -> dict[str, Table]:
 
 def made() -> dict[str, dict[str, str]]:
     """What ``made.csv`` says of each table."""
-    return {row["table"]: row for row in read_file(LAB / "made.csv")}
+    return {row["table"]: row for row in rows_in(LAB / "made.csv")}
 
 
 def moved(table: Table, old: Rows, new: Rows) -> list[str]:
@@ -193,7 +181,7 @@ def campaign(asked: Sequence[str], budget: float, do: Callable[[Table], dict[str
         with writing:
             print(f"{table.name}: {line['outcome']} ({line['seconds']} s)", flush=True)
             lines[table.name] = line
-            write_file(LAB / "made.csv", FIELDS, (lines[name] for name in found if name in lines))
+            put_in(LAB / "made.csv", FIELDS, (lines[name] for name in found if name in lines))
         return line["outcome"] not in ("as before", "first time")
 
     asked_for = due({n: t for n, t in found.items() if not asked or n in asked}, lines)
@@ -229,7 +217,6 @@ def _of_today(table: Table) -> bool:
 
 
 def how(name: str) -> str:
-    """How one table is made, for its page."""
     t, line = tables()[name], made().get(name, {})
     commands = "; ".join(f"`{words}`" for words in t.commands)
     return f"{t.learns[0].upper()}{t.learns[1:]}. {commands}; seeds: {t.seeds}; {line.get('date', 'never made')}."

@@ -108,7 +108,6 @@ def night(nights: Nights, disk: FaultyDisk | None) -> int:
 
 
 def main(sample: int | None) -> tuple[str, list[Case]]:
-    """The campaign's rows."""
     planned: list[tuple[Callable[..., Case], Any]] = []
     with tempfile.TemporaryDirectory(prefix="reticent-faults-") as folder, pytest.MonkeyPatch.context() as patch:
         shop = Shop(Path(folder) / "shop")

@@ -119,14 +119,11 @@ def asked_of(world: World, g: np.random.Generator) -> tuple[str, str]:
     return agents[int(g.integers(len(agents)))]
 
 
-def ends_of(world: World) -> int:
-    """Ends that a card declares: of one step, where it leads is an end."""
-    return max(world.ends, int(world.horizon == 1))
-
-
 def card_of(world: World, agent: str, dynamics: str) -> Card:
     """What a careful operator would declare of a world."""
-    live, ends = [f"s{i}" for i in range(world.states)], [f"end{i}" for i in range(ends_of(world))]
+    live = [f"s{i}" for i in range(world.states)]
+    # of one step, where it leads is an end
+    ends = [f"end{i}" for i in range(max(world.ends, int(world.horizon == 1)))]
     domain: dict[str, Any] = {
         "horizon": world.horizon,
         "states": {"column": "state", "labels": live, "ends": ends},
@@ -296,7 +293,6 @@ def run(family: str, seed: int) -> dict[str, str]:
 
 
 def text_of(x: object) -> str:
-    """A cell."""
     if x is None:
         return ""
     return f"{x:.4g}" if isinstance(x, float) else str(int(x)) if isinstance(x, bool) else str(x)
@@ -339,7 +335,7 @@ def raw() -> Path:
 
 def made() -> dict[tuple[str, int], dict[str, str]]:
     """Runs that are kept, by family and seed."""
-    return {(r["family"], int(r["seed"])): r for r in committed.read_file(raw())}
+    return {(r["family"], int(r["seed"])): r for r in committed.rows_in(raw())}
 
 
 def add(families: Sequence[str], seeds: range, processes: int) -> list[dict[str, str]]:
@@ -377,7 +373,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Make runs, count them and keep the counts."""
     rows = add(list(FAMILIES), range(int(sys.argv[1])), 2)
     counts = [{"family": f, **counted(r for r in rows if r["family"] == f)} for f in FAMILIES]
     committed.write(TABLE, counts)

@@ -172,7 +172,6 @@ def kills(kind: str, sample: int | None) -> list[Case]:
 
 
 def main(sample: int | None) -> tuple[str, list[Case]]:
-    """The campaign's rows."""
     return "night_crashes", tally((case for kind in COUNTERS for case in kills(kind, sample)), "counter")
 
 

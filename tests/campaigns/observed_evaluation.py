@@ -353,7 +353,6 @@ def shown(name: str) -> str:
 
 
 def main(name: str, first: int, last: int) -> None:
-    """Measure some runs and keep their rows."""
     rows = list[dict[str, object]]()
     for seed in range(first, last):
         rows.append(once(name, seed))

@@ -107,7 +107,6 @@ def of_campaigns(*names, **only):
 
 
 def single(_name):
-    """One step an episode."""
     return _by_policy({policy: of_campaigns(name) for name, policy in SINGLE.items()})
 
 
@@ -122,7 +121,6 @@ def lasting(name):
 
 
 def _by_policy(found):
-    """A kind of policy a line."""
     lines = list[list[object]]()
     for policy, of in found.items():
         counts = (f"{sum(r[k] for r in of):.0f}" for k in ("above", "not_better", "false"))

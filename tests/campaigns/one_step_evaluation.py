@@ -32,7 +32,7 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from tests.campaigns.one_step_worlds import CONTEXTS, LASTING, OTHERS, WORLDS
 from tests.campaigns.resumed import adding
-from tests.campaigns.rows import ROOT, read_file
+from tests.campaigns.rows import ROOT, rows_in
 from tests.made_up import add_scores
 
 FIRST, _BLOCK = 9000, 5
@@ -180,7 +180,6 @@ def _groups(asked, name):
 
 
 def _evaluated(logged, learnt, share, rest, noise):
-    """Numbers of a row."""
     practice, worth = logged.practised, logged.worth(learnt.policy)
     if not share:
         return (worth, worth, practice, *[float("nan")] * 8)
@@ -204,8 +203,7 @@ def raw():
 
 
 def made():
-    """The runs that are kept already."""
-    return read_file(raw())
+    return rows_in(raw())
 
 
 def add(names):

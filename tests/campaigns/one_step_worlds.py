@@ -44,7 +44,6 @@ class Logged:
 
     @cached_property
     def practised(self):
-        """True value of practice."""
         return policy_value(self.mdp, self.practice)
 
     @cached_property
@@ -236,7 +235,6 @@ class MadeUp:
         return numbers, TabularMDP(PH, rH, start)
 
     def __call__(self, people: int) -> Logged:
-        """The world, its log and its card."""
         rng = np.random.default_rng(self.seed)
         numbers, mdp = self._mdp(rng)
         guess = optimal_values(mdp)[0] + rng.normal(0, 0.05, (self.states + 2, self.actions))

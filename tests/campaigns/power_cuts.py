@@ -252,11 +252,6 @@ def states(history: History, recorded: Recorded) -> Iterator[tuple[int, Tree, in
                 yield upto, tree, drawn, seen
 
 
-def taken_back(history: History, end: int) -> list[str]:
-    """What a verb had done, and a power cut after its end undoes."""
-    return differing(history.tree(end), history.tree(end, frozenset(history.pending(end))))
-
-
 def differing(one: Tree, other: Tree) -> list[str]:
     """Paths at which two trees differ, but for what is written beside."""
     paths = sorted(p for p in {*one, *other} if one.get(p, (0, 0))[1] != other.get(p, (0, 0))[1])
@@ -321,7 +316,8 @@ def trials(bench: Bench, most: int | None) -> Iterator[Row]:
 def tried(bench: Bench, history: History, recorded: Recorded, most: int | None, *, alone: bool) -> Case:
     """Lay down the states of a history in a drawn order: all (``alone``), or 300 until one breaks a promise."""
     broken, number, end = list[str](), 0, len(recorded.operations)
-    if lost := taken_back(history, end):
+    # what a verb had done, and a power cut after its end undoes
+    if lost := differing(history.tree(end), history.tree(end, frozenset(history.pending(end)))):
         broken.append(f"after its end: {Path(lost[0]).name} taken back")
     found = list(states(history, recorded)) if alone or not broken else []
     Random(1).shuffle(found)

@@ -66,7 +66,6 @@ def row(name: str, r: dict) -> tuple[str, ...]:
 
 
 def rows(root: Path) -> Iterator[tuple[str, ...]]:
-    """A row a run."""
     folder, home = copied("two_step_game", root / "game"), Home(root / "home")
     register_job(str(folder), home)
     for m in CAPS:

@@ -50,10 +50,10 @@ def place(name: str) -> Path:
 
 def read(name: str) -> list[dict[str, str]]:
     """All rows of a table, as text."""
-    return read_file(place(name))
+    return rows_in(place(name))
 
 
-def read_file(path: Path) -> list[dict[str, str]]:
+def rows_in(path: Path) -> list[dict[str, str]]:
     """All rows of a file, as text; of one that is not there none."""
     if not path.is_file():
         return []
@@ -61,8 +61,7 @@ def read_file(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def write_file(path: Path, fields: Sequence[str], rows: Iterable[Row]) -> None:
-    """All rows of a file."""
+def put_in(path: Path, fields: Sequence[str], rows: Iterable[Row]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         out = csv.DictWriter(file, fields, lineterminator="\n")
         out.writeheader()
@@ -84,7 +83,7 @@ def write(name: str, rows: Sequence[Row], seeds: str = "", keys: Sequence[str] =
     new = {tuple(str(row[k]) for k in keys) for row in fresh}
     old = read(name) if keys else []
     kept = [*(r for r in old if tuple(r[k] for k in keys) not in new), *fresh]
-    write_file(place(name), [*kept[0]], kept)
+    put_in(place(name), [*kept[0]], kept)
 
 
 def as_rows(text: str) -> list[dict[str, str]]:
@@ -113,7 +112,6 @@ def plain(name: str) -> str:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Iterable[object]] = ()) -> str:
-    """A table of Markdown."""
     return "\n".join(markdown_row(row) for row in (head, ["---"] * len(head), *lines))
 
 
@@ -142,7 +140,6 @@ def pages() -> list[Path]:
 
 
 def draw_pages() -> None:
-    """Write all pages anew."""
     for page in pages():
         text = page.read_text(encoding="utf-8")
         if (fresh := drawn(text)) != text:

@@ -498,7 +498,6 @@ def hour(stranger: Stranger, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the table."""
     steps = ("draft", "ingest", "plan", "run")
     print(markdown(["log", "rows", *steps, "people lost", "edits of the card", "best found", "verdict"]))
     for stranger in STRANGERS:

@@ -251,7 +251,6 @@ class Year:
 
 
 def nights(kind: str) -> Row:
-    """A year of one counter."""
     with tempfile.TemporaryDirectory() as folder:
         year = Year(Path(folder), counter=kind).play()
     return {
