@@ -23,6 +23,8 @@ FAULTS = ("EIO", "ENOSPC", "EIO late", "kill before", "kill half", "kill after")
 _CODES = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EIO late": errno.EIO}
 _SQLITE = {"EIO": "SQLITE_IOERR_WRITE", "ENOSPC": "SQLITE_FULL", "EIO late": "SQLITE_IOERR_FSYNC"}
 _BUFFER = 1 << 20
+# operations that are done in one go
+_PASSED_ON = ("sync", "move", "swap", "link", "point", "make_folder", "protect", "remove")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,16 @@ class Operation:
     by: str = ""
 
 
+def _of(kind: str) -> Callable[..., Any]:
+    """An operation of :class:`~pipeline.files.Disk` on a path, with another name or rights where it has them."""
+
+    def do(self: FaultyDisk, path: Path, *more: Any) -> Any:
+        said = {"mode" if isinstance(x, int) else "to": x if isinstance(x, int) else str(x) for x in more}
+        return self._do(Operation(kind, str(path), **said), lambda: getattr(self._real, kind)(path, *more))
+
+    return do
+
+
 class FaultyDisk:
     """Does what the disk does, writes it down, and fails once.
 
@@ -66,11 +78,12 @@ class FaultyDisk:
         self.done: list[Operation] = []
         self._real = Disk()
 
+    sync, move, swap, link, point, make_folder, protect, remove = map(_of, _PASSED_ON)
+
     def install(self) -> None:
         """Take the disk's place in this process."""
-        for name in ("create", "sync", "move", "swap", "link", "point", "make_folder", "protect", "remove"):
+        for name in ("create", "remove_tree", *_PASSED_ON):
             setattr(DISK, name, getattr(self, name))
-        DISK.remove_tree = self.remove_tree  # pyright: ignore[reportAttributeAccessIssue]
         commit = DefaultDialect.do_commit
         DefaultDialect.do_commit = lambda dialect, connection: self._do(  # pyright: ignore
             Operation("commit", "ledger"), lambda: commit(dialect, connection)
@@ -119,38 +132,6 @@ class FaultyDisk:
 
         self._do(Operation("write", str(path), data=data), lambda: put(data), lambda: put(data[: len(data) // 2]))
 
-    def sync(self, path: Path) -> None:
-        """See :class:`~pipeline.files.Disk`."""
-        self._do(Operation("sync", str(path)), lambda: self._real.sync(path))
-
-    def move(self, path: Path, to: Path) -> None:
-        """See :class:`~pipeline.files.Disk`."""
-        self._do(Operation("move", str(path), str(to)), lambda: self._real.move(path, to))
-
-    def swap(self, path: Path, to: Path) -> bool:
-        """See :class:`~pipeline.files.Disk`."""
-        return self._do(Operation("swap", str(path), str(to)), lambda: self._real.swap(path, to))
-
-    def link(self, path: Path, to: Path) -> None:
-        """See :class:`~pipeline.files.Disk`."""
-        self._do(Operation("link", str(path), str(to)), lambda: self._real.link(path, to))
-
-    def point(self, path: Path, target: str) -> None:
-        """See :class:`~pipeline.files.Disk`."""
-        self._do(Operation("point", str(path), target), lambda: self._real.point(path, target))
-
-    def make_folder(self, path: Path, mode: int) -> None:
-        """See :class:`~pipeline.files.Disk`."""
-        self._do(Operation("make_folder", str(path), mode=mode), lambda: self._real.make_folder(path, mode))
-
-    def protect(self, path: Path, mode: int) -> None:
-        """See :class:`~pipeline.files.Disk`."""
-        self._do(Operation("protect", str(path), mode=mode), lambda: self._real.protect(path, mode))
-
-    def remove(self, path: Path) -> None:
-        """See :class:`~pipeline.files.Disk`."""
-        self._do(Operation("remove", str(path)), lambda: self._real.remove(path))
-
     def remove_tree(self, path: Path) -> None:
         """File by file, so that it can fail in the middle."""
         for where, folders, files in os.walk(path, topdown=False):
@@ -174,16 +155,12 @@ class _Written:
         self.close()
 
     def writable(self) -> bool:
-        """Yes."""
         return True
 
     def readable(self) -> bool:
-        """No."""
         return False
 
-    def seekable(self) -> bool:
-        """No."""
-        return False
+    seekable = readable
 
     def write(self, data: Any, /) -> int:
         """Hold the piece, and pass on what is held once it is enough."""
@@ -195,7 +172,6 @@ class _Written:
         return len(piece)
 
     def tell(self) -> int:
-        """Bytes so far."""
         return self._size
 
     def flush(self) -> None:
@@ -207,7 +183,6 @@ class _Written:
             self._put(held)
 
     def close(self) -> None:
-        """Pass on the rest."""
         if self.closed:
             return
         self.closed = True

@@ -33,20 +33,25 @@ def rehearse(page: str, folder: Path, heading: str = "") -> list[str]:
 
     The environment is a stranger's: nothing of ours is set, and the folder of the page's files is in PYTHONPATH.
     """
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
-    shims = folder / "bin"
-    shims.mkdir()
-    for name, command in (("reticent", "-P -m flows.cli"), ("python", "-P"), ("python3", "-P")):
-        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n', encoding="utf-8")
-        (shims / name).chmod(0o755)
-    env = {**kept, "PATH": f"{shims}:{kept['PATH']}", "PYTHONPATH": f"{ROOT}:{folder}"}
     printed: list[str] = []
     for name, text in blocks(page, heading):
         if name:
             (folder / name).write_text(text, encoding="utf-8")
-            continue
-        script = f"set -euo pipefail\n{text}"
-        done = subprocess.run(["bash", "-c", script], cwd=folder, env=env, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-        printed.append(done.stdout)
+        else:
+            printed.append(run_script(text, folder))
     return printed
+
+
+def run_script(text: str, folder: Path) -> str:
+    """What a shell printed that ran the text in a folder as :func:`rehearse` does."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
+    shims = folder / "bin"
+    shims.mkdir(exist_ok=True)
+    for name, command in (("reticent", "-P -m flows.cli"), ("python", "-P"), ("python3", "-P")):
+        (shims / name).write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n', encoding="utf-8")
+        (shims / name).chmod(0o755)
+    env = {**kept, "PATH": f"{shims}:{kept['PATH']}", "PYTHONPATH": f"{ROOT}:{folder}"}
+    script = ["bash", "-c", f"set -euo pipefail\n{text}"]
+    done = subprocess.run(script, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

@@ -60,10 +60,14 @@ def operations(monkeypatch, at):
     return done
 
 
+def texts(folder):
+    return {p.name: p.read_text() for p in folder.iterdir()}
+
+
 @pytest.mark.parametrize("swaps", [True, False])
 def test_a_folder_that_is_replaced_is_there_at_any_moment(tmp_path, swaps, monkeypatch):
     """Between two renames there once was none of that name: whoever was killed there had no run in use."""
-    at = 0
+    at, fresh = 0, dict.fromkeys(("report", "numbers", "fresh"), "new")
     while True:
         home = tmp_path / str(at)
         write_folder(home / "run", {"report": "old", "numbers": "old", "gone": "old"})
@@ -72,7 +76,7 @@ def test_a_folder_that_is_replaced_is_there_at_any_moment(tmp_path, swaps, monke
                 patched.setattr(DISK, "swap", lambda *_: False)
             partial = home / "partial"
             partial.mkdir()
-            for name in ("report", "numbers", "fresh"):
+            for name in fresh:
                 (partial / name).write_text("new")
             done = operations(patched, at)
             try:
@@ -81,18 +85,13 @@ def test_a_folder_that_is_replaced_is_there_at_any_moment(tmp_path, swaps, monke
                 at += 1
             else:
                 break
-        there = {p.name: p.read_text() for p in (home / "run").iterdir()}
+        there = texts(home / "run")
         assert set(there.values()) <= {"old", "new"} and {"report", "numbers"} <= set(there)
         if swaps:
             assert there in ({"report": "old", "numbers": "old", "gone": "old"}, dict.fromkeys(there, "new"))
-        write_folder(home / "run", dict.fromkeys(("report", "numbers", "fresh"), "new"))
-        assert {p.name: p.read_text() for p in (home / "run").iterdir()} == dict.fromkeys(
-            ("report", "numbers", "fresh"), "new"
-        )
-    assert len(done) == at > 5
-    assert {p.name: p.read_text() for p in (home / "run").iterdir()} == dict.fromkeys(
-        ("report", "numbers", "fresh"), "new"
-    )
+        write_folder(home / "run", fresh)
+        assert texts(home / "run") == fresh
+    assert len(done) == at > 5 and texts(home / "run") == fresh
 
 
 def test_a_link_to_a_folder_is_removed_and_the_folder_stays(tmp_path):

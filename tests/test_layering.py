@@ -8,20 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import draw
+from tests.house import draw, walls
 from tests.house.floors import FLOORS
 from tests.house.imports import ROOT, TOPS, files, room_of
-from tests.house.walls import (
-    RULES,
-    agents_beyond_releases,
-    divided_columns,
-    hidden_imports,
-    libraries_out_of_place,
-    names_that_are_gone,
-    online_out_of_place,
-    pseudo_random,
-    upward,
-)
+from tests.house.walls import agents_beyond_releases, libraries_out_of_place, pseudo_random
 
 # where a wall breaks, what is written there, and the rule that must say so
 TWINS = {
@@ -33,7 +23,7 @@ TWINS = {
     "an agent that loads what it likes": (
         "pipeline/agents/apvi.py",
         "from importlib import import_module",
-        hidden_imports,
+        walls.hidden_imports,
     ),
     "numpy's generator in a privatizer": (
         "pipeline/statistics/gram.py",
@@ -59,18 +49,18 @@ TWINS = {
     "a column that is divided": (
         "pipeline/logs/decode.py",
         "def halved(dtypes: Dtypes) -> pl.Expr:\n    r = _number('reward', dtypes)\n    return (r.clip(0, 1) - 1) / 2",
-        divided_columns,
+        walls.divided_columns,
     ),
     "a name that has moved, taken inside a function": (
         "flows/cli.py",
         "def late():\n    from pipeline.mdp.model import NoSuchModel",
-        names_that_are_gone,
+        walls.names_that_are_gone,
     ),
-    "a report that runs a job": ("reports/page.py", "import flows.jobs.run", upward),
+    "a report that runs a job": ("reports/page.py", "import flows.jobs.run", walls.upward),
     "a learner that plays online agents": (
         "pipeline/learners/tabular.py",
         "from pipeline.online.registry import find",
-        online_out_of_place,
+        walls.online_out_of_place,
     ),
     "prefect in the mathematics": ("pipeline/mdp/model.py", "import prefect", libraries_out_of_place),
     "cvxpy for everybody who imports": ("pipeline/statistics/consistency.py", "import cvxpy", libraries_out_of_place),
@@ -82,7 +72,7 @@ def broken_today(rule) -> list[str]:
     return rule(ROOT)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.__name__)
+@pytest.mark.parametrize("rule", walls.RULES, ids=lambda r: r.__name__)
 def test_the_walls_hold(rule):
     assert not broken_today(rule)
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import typer
 
 from flows.cli import app
-from tests.documents import section
+from tests.documents import run_script, section
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
@@ -24,15 +21,9 @@ REHEARSED = re.findall(r"<!-- run -->\n```sh\n(.*?)```", PAGE.replace(BY_HAND, "
 
 @pytest.mark.slow
 def test_the_rehearsed_blocks_run_in_order(tmp_path):
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
-    shim = tmp_path / "bin" / "reticent"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m flows.cli "$@"\n')
-    shim.chmod(0o755)
-    env = {**kept, "PATH": f"{shim.parent}:{kept['PATH']}", "PYTHONPATH": str(ROOT)}
-    script = "set -euo pipefail\n" + "\n".join(REHEARSED)
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert len(REHEARSED) == 4 and done.returncode == 0, done.stdout + done.stderr
+    # one shell: later blocks have variables of earlier ones
+    assert len(REHEARSED) == 4
+    run_script("\n".join(REHEARSED), tmp_path)
 
 
 def reticent_lines() -> list[list[str]]:

@@ -24,10 +24,9 @@ def pytest_configure(config):
     [
         ("none", "a", 1, []),
         pytest.param("none", "b", 0, [], marks=pytest.mark.slow),
-        *(
-            pytest.param(rule, "a", code, workers, marks=pytest.mark.slow)
-            for rule, code, workers in (("", 0, []), ("listed", 1, []), ("listed", 1, ["-p", "xdist", "-n", "1"]))
-        ),
+        pytest.param("", "a", 0, [], marks=pytest.mark.slow),
+        pytest.param("listed", "a", 1, [], marks=pytest.mark.slow),
+        pytest.param("listed", "a", 1, ["-p", "xdist", "-n", "1"], marks=pytest.mark.slow),
     ],
 )
 def test_a_skip_that_is_not_listed_fails_the_run(tmp_path: Path, rule: str, name: str, code: int, workers: list[str]):

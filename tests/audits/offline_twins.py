@@ -56,9 +56,13 @@ def card(m: int = 1, recurs: str = "never") -> Card:
     return Card.model_validate(card_dict(unit=unit))
 
 
+def fast(summed: PrivateSum) -> PrivateSum:
+    """With the fast sampler's share of delta, which it must be listed with."""
+    return summed.with_slack(FastOsNoise(), 20.0)
+
+
 def counts(ask: Ask, broken: Callable[[Mechanism], Mechanism] | None = None, m: int = 1) -> AuditTarget:
-    # the fast sampler's share of delta, which it must be listed with
-    shipped = count_sum(card(m), ask).with_slack(FastOsNoise(), 20.0)
+    shipped = fast(count_sum(card(m), ask))
     return breaking(counts_target(shipped), shipped, broken)
 
 
@@ -105,23 +109,16 @@ def thin() -> Thinner:
 MOSTLY_GRAM = Fraction(3, 4)
 
 
-def add_remove(release):
-    """Gram matrices with the noise that hides adding a person: half of what hides replacing one."""
+def add_remove(release, gram=linear_sums.GRAM_SHARE):
+    """Gram matrices at a share of the budget; their noise hides adding a person: half of what hides replacing one."""
 
     def drawn(plan, person, noise) -> Release:
         right = private_sum.symmetric_noise
-        with patch.object(private_sum, "symmetric_noise", lambda source, *rest: right(Thinner(source, 0.5), *rest)):
+        with (
+            patch.object(linear_sums, "GRAM_SHARE", gram),
+            patch.object(private_sum, "symmetric_noise", lambda source, *rest: right(Thinner(source, 0.5), *rest)),
+        ):
             return release(plan, person, noise)
-
-    return drawn
-
-
-def mostly_gram(release):
-    """The same, at :data:`MOSTLY_GRAM` of the budget."""
-
-    def drawn(plan, person, noise) -> Release:
-        with patch.object(linear_sums, "GRAM_SHARE", MOSTLY_GRAM):
-            return add_remove(release)(plan, person, noise)
 
     return drawn
 
@@ -144,11 +141,8 @@ def shipped_lq(summed: PrivateSum, person: LqBatch, noise: NoiseSource) -> Relea
 
 
 def unclipped_lq(summed: PrivateSum, person: LqBatch, noise: NoiseSource) -> Release:
-    right, LqSums.rows = LqSums.rows, _whole_rows
-    try:
+    with patch.object(LqSums, "rows", _whole_rows):
         return shipped_lq(summed, person, noise)
-    finally:
-        LqSums.rows = right
 
 
 def _whole_rows(layout: LqSums, batch: LqBatch):
@@ -160,7 +154,7 @@ def _whole_rows(layout: LqSums, batch: LqBatch):
 
 def nights(kind: str, share: float = 1.0, m: int = 1, made: type[PrivateSum] = PrivateSum) -> AuditTarget:
     chosen = card(m, "never" if m == 1 else "capped")
-    shipped = count_sum(chosen, Ask(rho=1.0, counter=continual(kind, NIGHTS))).with_slack(FastOsNoise(), 20.0)
+    shipped = fast(count_sum(chosen, Ask(rho=1.0, counter=continual(kind, NIGHTS))))
     really = tuple(replace(x, variance=math.ceil(x.variance * share)) for x in shipped.mechanisms)
     return drawing_sum(counts_target(shipped), made(shipped.layout, really, shipped.time))
 
@@ -184,7 +178,7 @@ class Shared(PrivateSum):
 def gate(rules: int, broken: Callable[[Mechanism], Mechanism] | None = None, counted: type = GateLayout) -> AuditTarget:
     names = ("gap", "repeat", "unknown_label", "bad_reward", "over_cap")[:rules]
     (table,) = GateLayout("tiny", "real", names).tables
-    shipped = PrivateSum(counted("tiny", "real", names), (table.mechanism(2),)).with_slack(FastOsNoise(), 20.0)
+    shipped = fast(PrivateSum(counted("tiny", "real", names), (table.mechanism(2),)))
     return breaking(gate_target(shipped), shipped, broken)
 
 
@@ -194,46 +188,34 @@ class UnderEachRule(GateLayout):
     once = False
 
 
+def moments(count: int) -> PrivateSum:
+    return fast(MomentLayout("tiny", "synthetic", "per_step", count).summed(Fraction(1)))
+
+
 def scores(broken: Callable[[Mechanism], Mechanism] | None = None, really: int = 4) -> AuditTarget:
-    shipped = MomentLayout("tiny", "synthetic", "per_step", 4).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
+    shipped = moments(4)
     if broken is not None:
         return breaking(scores_target(shipped), shipped, broken)
     # as many scores as are charged, or more
-    charged = MomentLayout("tiny", "synthetic", "per_step", really).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
-    return drawing_sum(scores_target(shipped), replace(shipped, mechanisms=thinned(shipped, charged)))
+    pairs = zip(shipped.mechanisms, moments(really).mechanisms, strict=True)
+    drawn = tuple(replace(mine, variance=theirs.variance) for mine, theirs in pairs)
+    return drawing_sum(scores_target(shipped), replace(shipped, mechanisms=drawn))
 
 
 def asked(layout: type, share: float = 1.0) -> AuditTarget:
     """A stage that measures a one-step policy, of people with more rows than their weights allow."""
     states = {"column": "state", "labels": list("abcdef"), "ends": ["end"]}
     domain = {"horizon": 12, "dynamics": "stationary", "states": states, "actions": {"column": "action", "labels": 2}}
-    shipped = layout(Card.model_validate(card_dict(domain=domain))).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
+    shipped = fast(layout(Card.model_validate(card_dict(domain=domain))).summed(Fraction(1)))
     # even, as symmetric tables want it
     less = tuple(replace(m, variance=2 * int(m.variance * share / 2)) for m in shipped.mechanisms)
     return drawing_sum(rows_target(shipped, 12.0), replace(shipped, mechanisms=less))
 
 
-def unweighed() -> AuditTarget:
-    """People of whom all rows enter, whatever they weigh."""
-    kept, sums.enough_left = sums.enough_left, lambda user, weight, most: np.ones(len(user), dtype=bool)
-    try:
-        return asked(FeatureLayout)
-    finally:
-        sums.enough_left = kept
-
-
-def uncapped() -> AuditTarget:
-    """People of whom all rows are counted in a cell."""
-    kept, sums.first_rows = sums.first_rows, lambda user, key, rows, cap: np.ones(len(user), dtype=bool)
-    try:
-        return asked(FollowLayout)
-    finally:
-        sums.first_rows = kept
-
-
-def thinned(shipped: PrivateSum, charged: PrivateSum) -> tuple[Mechanism, ...]:
-    pairs = zip(shipped.mechanisms, charged.mechanisms, strict=True)
-    return tuple(replace(mine, variance=theirs.variance) for mine, theirs in pairs)
+def all_rows(chooses: str, layout: type) -> AuditTarget:
+    """People of whom all rows enter, whatever the function of this name would choose."""
+    with patch.object(sums, chooses, lambda user, *_: np.ones(len(user), dtype=bool)):
+        return asked(layout)
 
 
 def crossing(share: Fraction = Fraction(1), cap: float = 1.0) -> AuditTarget:
@@ -241,14 +223,13 @@ def crossing(share: Fraction = Fraction(1), cap: float = 1.0) -> AuditTarget:
     # with a total, whoever joins moves half of what a replaced person does; a few percent more cross
     domain = card_dict()["domain"] | {"dynamics": "stationary", "start": {"x": 0.5, "y": 0.5}}
     declared = Card.model_validate(card_dict(domain=domain, reward={"range": [0.0, 1.0], "steps": 1, "total": 2.0}))
-    counts = count_sum(declared, Ask(rho=1.0)).with_slack(FastOsNoise(), 20.0)
-    summed = MomentLayout("tiny", "synthetic", "per_step", 1).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
+    counts, summed = fast(count_sum(declared, Ask(rho=1.0))), moments(1)
     costs = [(s.rho, s.layout.cost(s.rates, "add_remove")) for s in (counts, summed)]
     claimed = parts_cost(*costs) if cap == 1.0 else costs[0][1]
-    really = replace(
-        summed, mechanisms=tuple(replace(m, variance=max(1, int(m.variance * share))) for m in summed.mechanisms)
+    less = tuple(replace(m, variance=max(1, int(m.variance * share))) for m in summed.mechanisms)
+    return crossing_target(
+        counts, replace(summed, mechanisms=less), claimed, lambda user: evaluates([user], Fraction(1, 2), bytes(32))[0]
     )
-    return crossing_target(counts, really, claimed, lambda user: evaluates([user], Fraction(1, 2), bytes(32))[0])
 
 
 OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
@@ -268,14 +249,8 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: counts(Ask(rho=1.0), m=3),
         {"m instead of m²": Twin(lambda: counts(Ask(rho=1.0), times_m, m=3))},
     ),
-    "gate, two rules": (
-        lambda: gate(2),
-        {"half the variance": Twin(lambda: gate(2, halved))},
-    ),
-    "gate, five rules": (
-        lambda: gate(5),
-        {"a person under each rule": Twin(lambda: gate(5, counted=UnderEachRule))},
-    ),
+    "gate, two rules": (lambda: gate(2), {"half the variance": Twin(lambda: gate(2, halved))}),
+    "gate, five rules": (lambda: gate(5), {"a person under each rule": Twin(lambda: gate(5, counted=UnderEachRule))}),
     "scores of people": (
         scores,
         {
@@ -288,7 +263,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: asked(FollowLayout),
         {
             "half the variance": Twin(lambda: asked(FollowLayout, 0.5)),
-            "every row of a cell": Twin(uncapped),
+            "every row of a cell": Twin(lambda: all_rows("first_rows", FollowLayout)),
         },
     ),
     "moments of features": (
@@ -296,7 +271,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {
             # the worst pair spends .74 of what is claimed: of 3000 draws one run in 1,600 would miss it
             "half the variance": Twin(lambda: asked(FeatureLayout, 0.5), 6000),
-            "weights not capped": Twin(unweighed),
+            "weights not capped": Twin(lambda: all_rows("enough_left", FeatureLayout)),
         },
     ),
     "people across the parts": (
@@ -314,7 +289,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         linear,
         {
             "half the variance": Twin(linear, 20, thin),
-            "add/remove Gram": Twin(lambda: linear(mostly_gram(draw_answers), MOSTLY_GRAM), 2000),
+            "add/remove Gram": Twin(lambda: linear(add_remove(draw_answers, MOSTLY_GRAM), MOSTLY_GRAM), 2000),
             "features not clipped": Twin(lambda: linear(long_features), 150),
         },
     ),
@@ -330,7 +305,9 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: linear(variant="one_shot"),
         {
             "half the variance": Twin(lambda: linear(variant="one_shot"), 20, thin),
-            "add/remove Gram": Twin(lambda: linear(mostly_gram(draw_once), MOSTLY_GRAM, variant="one_shot"), 2000),
+            "add/remove Gram": Twin(
+                lambda: linear(add_remove(draw_once, MOSTLY_GRAM), MOSTLY_GRAM, variant="one_shot"), 2000
+            ),
         },
     ),
     "lq moments": (

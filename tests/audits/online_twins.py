@@ -41,6 +41,7 @@ from tests.audits.broken import (
     Twin,
     drawing,
 )
+from tests.audits.offline_twins import OFFLINE
 
 ASK = Ask(epsilon=7.0, delta=1e-5)
 MESSAGE = MixtureMessage(2, 1, 1.0, (1.0,), 1.0, unit=False)
@@ -274,10 +275,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: batch(TWICE),
         {"priced as one": Twin(lambda: batch(TWICE, privatizer=replace(TWICE, episodes=1)), 20_000)},
     ),
-    "shuffled messages": (
-        messages,
-        {"integer messages": Twin(lambda: messages(send=integers))},
-    ),
+    "shuffled messages": (messages, {"integer messages": Twin(lambda: messages(send=integers))}),
     "LQ sums, bottom-up tree": (
         lq,
         {
@@ -305,3 +303,6 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         },
     ),
 }
+
+# mechanism -> (as shipped, {mutant: broken}): what audits must tell apart (docs/operate.md lists them)
+MECHANISMS: dict[str, tuple[Make, dict[str, Twin]]] = {**OFFLINE, **ONLINE}

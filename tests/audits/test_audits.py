@@ -45,24 +45,13 @@ from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerm
 from pipeline.statistics.private_sum import PrivateSum
 from reports.studies.study_page import audit_page
 from tests.audits.broken import Thinner
-from tests.audits.mutants import MECHANISMS
 from tests.audits.offline_twins import WHOLE, features, lq_moments
+from tests.audits.online_twins import MECHANISMS
 from tests.flows.shop import lay_out
 
 # attacks of seconds each
-LONG = (
-    "interactive",
-    "mixture",
-    "moments of",
-    "nightly Toeplitz",
-    "one-shot",
-    "online counts, square-root",
-    "shuffled",
-)
-
-
-def _few(name: str, twin: str) -> bool:
-    return not name.startswith(LONG) and MECHANISMS[name][1][twin].draws <= 3000
+LONG = ("interactive", "mixture", "moments of", "nightly Toeplitz", "one-shot", "shuffled")
+LONG += ("online counts, square-root",)
 
 
 @cache
@@ -149,8 +138,7 @@ def audited(home: Path, recipe: Path | str, draws: int, *more: str) -> dict[str,
 
 
 def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(WORLD.format(agent="explore-then-commit", calibration="tight", world=LQ_WORLD, knobs=""))
+    recipe = played(tmp_path, "explore-then-commit")
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
     found = audited(tmp_path, recipe, 100)
     assert found["violates"] is True and found["less_noise"] is True
@@ -219,12 +207,13 @@ def test_a_linear_plan_for_real_people_is_attacked_without_them():
 QUICK = ("half the variance", "integer messages", "m instead of m²", "seeded noise")
 
 
+def quick(name: str, twin: str) -> bool:
+    return twin in QUICK and not name.startswith(LONG) and MECHANISMS[name][1][twin].draws <= 3000
+
+
 @pytest.mark.parametrize(
     ("name", "twin"),
-    [
-        pytest.param(name, twin, marks=() if twin in QUICK and _few(name, twin) else pytest.mark.slow)
-        for name, twin in TWINS
-    ],
+    [pytest.param(name, twin, marks=() if quick(name, twin) else pytest.mark.slow) for name, twin in TWINS],
 )
 def test_a_broken_twin_is_caught(name, twin):
     broken = MECHANISMS[name][1][twin]
@@ -305,6 +294,15 @@ episodes = 2000
 runs = 1
 """
 RIVER, LQ_WORLD = 'name = "riverswim_homogeneous"\nstates = 3', 'name = "lq"\ninstance = 1'
+
+
+def played(folder: Path, agent: str, calibration: str = "tight", world: str = LQ_WORLD, knobs: str = "") -> Path:
+    """The recipe of an online agent."""
+    recipe = folder / "tiny.toml"
+    recipe.write_text(WORLD.format(agent=agent, calibration=calibration, world=world, knobs=knobs))
+    return recipe
+
+
 WORLDS = [
     ("private-linopt-vi", "tight", RIVER, "", "joint", 1),
     ("private-linopt-po", "paper", RIVER, 'rewards = "learnt"', "joint", 2),
@@ -332,9 +330,7 @@ _USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp")
 def test_an_online_agents_messages_are_attacked_at_its_recipes_budget(
     tmp_path, agent, calibration, world, knobs, trust, attacks
 ):
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(WORLD.format(agent=agent, calibration=calibration, world=world, knobs=knobs))
-    found = audited(tmp_path, recipe, 300)
+    found = audited(tmp_path, played(tmp_path, agent, calibration, world, knobs), 300)
     assert found["violates"] is False and len(found["attacks"]) == attacks
     assert {v["trust"] for v in found["attacks"]} == {trust}
     assert all(0.75 < v["attained"] < 1.001 for v in found["attacks"])
@@ -348,9 +344,7 @@ def test_an_online_agents_messages_are_attacked_at_its_recipes_budget(
 
 def test_a_counter_calibrated_for_its_audit_alone_is_flagged(tmp_path, monkeypatch):
     """As if no counter had more leaves than the attacked one; 2,000 episodes take eight levels more."""
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(WORLD.format(agent="private-ofu-rl", calibration="tight", world=LQ_WORLD, knobs=""))
-    right = private_sum.tight
+    recipe, right = played(tmp_path, "private-ofu-rl"), private_sum.tight
     monkeypatch.setattr(private_sum, "tight", lambda message, ask, cost: right(message, ask, min(cost, 4)))
     found = audited(tmp_path, recipe, 300)
     assert found["attacks"][0]["violates"] is False
@@ -392,8 +386,8 @@ def test_a_linear_plan_costs_all_that_it_claims_and_no_more(ask):
 
 
 def test_an_agent_without_noise_or_a_simulation_with_canaries_is_refused(tmp_path):
-    recipe = tmp_path / "plain.toml"
-    plain = WORLD.format(agent="ucbvi", calibration="tight", world=RIVER, knobs="")
+    recipe = played(tmp_path, "ucbvi", world=RIVER)
+    plain = recipe.read_text()
     recipe.write_text(plain[: plain.index("[privacy]")] + plain[plain.index("[world]") :])
     for noiseless in (str(recipe), "icu_sepsis_baseline"):
         done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", noiseless])

@@ -36,18 +36,8 @@ READERS = {
     )
     for suffix, (form, write) in LINES.items()
 }  # fmt: skip
-PLANTS = (
-    "ofu-rl",
-    "private-ofu-rl",
-    "dp-lqr",
-    "explore-then-commit",
-    "adaptive-lqr",
-    "private-adaptive-lqr",
-    "dp-residual-lqr",
-    "zero",
-    "fixed-gain",
-    "certainty-equivalence",
-)
+PLANTS = {"ofu-rl", "private-ofu-rl", "dp-lqr", "explore-then-commit", "adaptive-lqr", "private-adaptive-lqr"}
+PLANTS |= {"dp-residual-lqr", "zero", "fixed-gain", "certainty-equivalence"}
 
 
 class Played(Player):
@@ -62,17 +52,11 @@ def _played(player):
     return Player.outcome(player)
 
 
-PLAYERS = [
-    *(Played(a) for a in ("uniform", "always-first", "always-right", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp")),
-    Played("counts-shuffle"),
-    *(Played(a) for a in ("best-constant", "behaviour", "apvi", "dp-apvi")),
-    *(
-        Played(a, episodes=60)
-        for a in ("ucrl-vtr", "linopt-po", "private-linopt-vi", "private-linopt-po", "ldp-ucrl-vtr")
-    ),
-    Played("no-data", options=(("of", "ucrl-vtr"),)),
-    Played("sdp-pe"),
-]
+QUICK = ("uniform", "always-first", "always-right", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle")
+QUICK += ("best-constant", "behaviour", "apvi", "dp-apvi", "sdp-pe")
+SLOW = ("ucrl-vtr", "linopt-po", "private-linopt-vi", "private-linopt-po", "ldp-ucrl-vtr")
+PLAYERS = [*map(Played, QUICK), *(Played(a, episodes=60) for a in SLOW)]
+PLAYERS.append(Played("no-data", options=(("of", "ucrl-vtr"),)))
 
 
 MADE = {
@@ -96,15 +80,7 @@ OURS = (
 LONG = {"icu_sepsis-a_card_can_be_written", "icu_sepsis-a_log_follows_the_tables", ".ndjson-nobodys_bytes_move_another"}
 LONG |= {"icu_sepsis-transitions_are_distributions", "two tables-every_cell_gets_the_noise_it_says"}
 # and agents that tests/online/test_agents.py plays again by default
-AGAIN = (
-    "ucbvi",
-    "ucrl-vtr",
-    "linopt-po",
-    "private-linopt-vi",
-    "private-linopt-po",
-    "ldp-ucrl-vtr",
-    "sdp-pe",
-)
+AGAIN = ("ucbvi", "ucrl-vtr", "linopt-po", "private-linopt-vi", "private-linopt-po", "ldp-ucrl-vtr", "sdp-pe")
 LONG |= {f"{agent}-the_same_trial_gives_the_same_outcome" for agent in AGAIN}
 
 
@@ -127,4 +103,4 @@ def test_ours_keep_the_contract(check, subject):
 
 
 def test_every_agent_is_put_to_it_or_controls_a_plant():
-    assert {p.agent for p in PLAYERS} | set(PLANTS) == set(AGENTS)
+    assert {p.agent for p in PLAYERS} | PLANTS == set(AGENTS)

@@ -28,6 +28,7 @@ from pipeline.logs.ingest import write_rows
 from pipeline.logs.spills import ROWS_PER_PARTITION
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
 from tests.campaigns.rows import markdown, markdown_row
+from tests.conftest import card_dict
 
 H, S, A, STEPS = 20, 100, 10, 10
 SIZES, ROUNDS = (10_000_000, 50_000_000), 5
@@ -66,26 +67,13 @@ def make_partitions(folder: Path, rows: int) -> None:
 
 def make_card(rewards: bool) -> Card:
     """Rewards estimated, or declared and not read."""
-    declared = {"kind": "table", "table": [[0.0] * A] * S}
-    return Card.model_validate(
-        {
-            "schema_version": 1,
-            "name": "speed",
-            "kind": "synthetic",
-            "unit": {"user": "u", "users_public": 1000},
-            "domain": {
-                "horizon": H,
-                "states": {"column": "s", "labels": S},
-                "actions": {"column": "a", "labels": A},
-            },
-            "reward": {"range": [0.0, 1.0], "steps": STEPS} | ({} if rewards else declared),
-            "source": {
-                "files": ["x"],
-                "columns": {"user_id": "u", "episode_id": "e", "step": "t", "reward": "r", "next_state": "n"},
-            },
-            "budget": {"rho": 1.0},
-        }
-    )
+    declared = {} if rewards else {"kind": "table", "table": [[0.0] * A] * S}
+    domain = {"horizon": H, "states": {"column": "s", "labels": S}, "actions": {"column": "a", "labels": A}}
+    reward = {"range": [0.0, 1.0], "steps": STEPS} | declared
+    columns = {"user_id": "u", "episode_id": "e", "step": "t", "reward": "r", "next_state": "n"}
+    source = {"files": ["x"], "columns": columns}
+    unit = {"user": "u", "users_public": 1000}
+    return Card.model_validate(card_dict(name="speed", unit=unit, domain=domain, reward=reward, source=source))
 
 
 def pyarrow_read(files: list[Path], columns: list[str]) -> Tables:
@@ -107,8 +95,7 @@ def ours(files: list[Path], columns: list[str]) -> Tables:
     from pipeline.logs.summing import forget
 
     rewards = "reward" in columns
-    n = len(files)
-    snapshot = Snapshot("speed", 1, files[0].parent, "synthetic", "", "", "", 0, 0, 0, 0, {}, n)
+    snapshot = Snapshot("speed", 1, files[0].parent, "synthetic", "", "", "", 0, 0, 0, 0, {}, len(files))
     # a sum of more than two seconds of wall time keeps what it has
     forget(snapshot)
     tables = aggregate(snapshot, make_card(rewards)).tables
@@ -179,7 +166,6 @@ def timed(route: str, what: str, folder: Path) -> dict[str, Any]:
 
 
 def in_fresh_process(route: str, what: str, folder: Path, n_threads: int) -> dict[str, Any]:
-    """:func:`timed` in a process of its own."""
     limits = {"POLARS_MAX_THREADS": str(n_threads), "OMP_NUM_THREADS": "1"}
     call = [sys.executable, "-P", "-m", "tests.benchmarks.count_speed", "--one", route, what, str(folder)]
     done = subprocess.run(call, env=os.environ | limits, capture_output=True, text=True, check=True)
@@ -206,7 +192,6 @@ def compare(rows: int, what: str, folder: Path, rounds: int, n_threads: int) -> 
 
 
 def main() -> None:
-    """Print one line a size, table and route."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=SIZES)
     parser.add_argument("--rounds", type=int, default=ROUNDS)

@@ -31,7 +31,6 @@ Measured = tuple[str, float, float]
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall seconds."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -49,7 +48,6 @@ def used(cluster: Cluster | None) -> tuple[float, float]:
 def compare_ingest(
     folder: Path, rows: int, name: str, crew: Elsewhere, alone: Measured | None, cluster: Cluster | None = None
 ) -> Measured:
-    """Print a line."""
     before, began = used(cluster), time.perf_counter()
     made = ingest(load_card(folder / "card.toml"), folder / name, resources=Resources(elsewhere=crew))
     if isinstance(crew, OnProcesses):
@@ -67,16 +65,10 @@ def compare_ingest(
 
 def compare_sums(folder: Path, rows: int, cluster: Cluster, rounds: int) -> None:
     """Print two lines: seconds of the clock, as Dask workers' processors are not told apart."""
-    card, made, elsewhere = (
-        load_card(folder / "card.toml"),
-        latest(folder / "here", "scale"),
-        OnDask(cluster.address),
-    )
+    work, made = CountSums(load_card(folder / "card.toml")), latest(folder / "here", "scale")
     assert made is not None
-    work = CountSums(card)
-    there, here = [
-        dict(sum_snapshot(work, made, resources)) for resources in (Resources(elsewhere=elsewhere), Resources())
-    ]
+    elsewhere = OnDask(cluster.address)
+    there, here = (dict(sum_snapshot(work, made, r)) for r in (Resources(elsewhere=elsewhere), Resources()))
     equal = "equal" if all((there[name] == here[name]).all() for name in here) else "NOT EQUAL"
     times: list[tuple[float, ...]] = []
     for _ in range(rounds):
@@ -95,7 +87,6 @@ def compare_sums(folder: Path, rows: int, cluster: Cluster, rounds: int) -> None
 
 
 def main() -> None:
-    """A few lines a size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=(10_000_000, 50_000_000))
     parser.add_argument("--rounds", type=int, default=3)

@@ -169,7 +169,6 @@ def plan(folder: Path, horizon: int = 4, states: int = 24, actions: int = 4) -> 
 
 
 def noise(folder: Path, draws: int) -> Callable[[], object]:
-    """Exact Gaussian draws."""
     return lambda: OsNoise().gaussian(draws, 10_000, SimulatedWorld("growth"))
 
 
@@ -215,7 +214,6 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def main(rounds: int = 5) -> None:
-    """Print a line a growth."""
     print(markdown(["work", "in", "sizes", "CPU ms each", "exponent", "at most"]))
     for growth in GROWTHS:
         *_, seconds = measure(growth, rounds)

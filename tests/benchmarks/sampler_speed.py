@@ -36,7 +36,6 @@ def row(routes: dict[str, tuple[Callable[[int], object], int]]) -> dict[str, flo
 
 
 def main() -> None:
-    """Print one line a law and scale."""
     print(markdown(["law", "scale", "OpenDP/s", "table/s", "rejection/s", "table x", "rejection x", "build s"]))
     for kind, scales in (("gaussian", (1, 10, 1000, 10**4, 10**6)), ("laplace", (1, 10, 1000, 10**6))):
         for scale in scales:
@@ -58,7 +57,6 @@ def main() -> None:
 
 
 def show(law: str, scale: int, rates: dict[str, float], build: float) -> None:
-    """One line."""
     slow, table, rejection = (rates.get(name, float("nan")) for name in ("opendp", "table", "rejection"))
     speeds = (f"{number:,.0f}" for number in (slow, table, rejection, table / slow, rejection / slow))
     print(markdown_row([law, scale, *speeds, f"{build:.3f}"]).replace("nan", "–"), flush=True)

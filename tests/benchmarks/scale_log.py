@@ -34,19 +34,12 @@ rho = 1.0
 
 
 def write_log(folder: Path, rows: int, horizon: int = H) -> Card:
-    """Source files in a folder, and their card."""
     rng = np.random.default_rng(20261121)
     for i in range(max(1, rows // EACH)):
         episodes = min(rows, EACH) // horizon
-        made = make_rows(episodes, i * (EACH // horizon), rng, horizon).select(
-            pl.format("person-{}", "user_id").alias("u"),
-            pl.col("episode_id").alias("e"),
-            pl.col("step").alias("t"),
-            pl.col("state").alias("s"),
-            pl.col("action").alias("a"),
-            pl.col("reward").alias("r"),
-            pl.col("next_state").alias("n"),
-        )
-        made.write_parquet(folder / f"log-{i:04d}.parquet")
+        names = {"episode_id": "e", "step": "t", "state": "s", "action": "a", "reward": "r", "next_state": "n"}
+        made = make_rows(episodes, i * (EACH // horizon), rng, horizon)
+        told = made.select(u=pl.format("person-{}", "user_id"), **{v: pl.col(k) for k, v in names.items()})
+        told.write_parquet(folder / f"log-{i:04d}.parquet")
     (folder / "card.toml").write_text(TOML.format(H=horizon), encoding="utf-8")
     return load_card(folder / "card.toml")

@@ -68,7 +68,6 @@ def processor_seconds(arguments: Sequence[str]) -> float:
 
 
 def main(rounds: int = 5) -> None:
-    """Print a line a command."""
     found: dict[str, list[float]] = {name: [] for name, _ in COMMANDS}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as place:

@@ -15,10 +15,12 @@ import numpy as np
 from pipeline.online.registry import run
 from pipeline.online.trial import Trial
 from tests.agents.lq_plants import SPREAD, plant, regret
+from tests.campaigns.rows import markdown, markdown_row
 
 KINDS = ((2, 1, 0.7), (3, 2, 0.8), (3, 2, 1.1), (2, 1, 1.2))
 PLANTS, RUNS = 5, 10
 ASSUMED, EPISODES = 40, 10_000
+HEAD = ("states, controls", "largest eigenvalue", "runs", "median", "nine in ten")
 Params = tuple[tuple[str, Any], ...]
 
 
@@ -50,25 +52,20 @@ def beside_zero(params: Params) -> float:
     return run(Trial("private-adaptive-lqr", "plant", params, EPISODES, 1.0, 1e-5, "tight")).regret[-1] / idle
 
 
-def show(kind: str, costs: np.ndarray) -> None:
-    """Print a row."""
+def show(size: str, largest: object, costs: np.ndarray) -> None:
     ends = ", ".join(f"{x:.3g}" for x in np.sort(costs)[:-4:-1])
-    middle, most = np.quantile(costs, [0.5, 0.9])
-    print(f"| {kind} | {len(costs)} | {middle:.2g} | {most:.2g} | {ends} | {(costs > 1).sum()} |", flush=True)
+    middle, most = (f"{x:.2g}" for x in np.quantile(costs, [0.5, 0.9]))
+    print(markdown_row([size, largest, len(costs), middle, most, ends, (costs > 1).sum()]), flush=True)
 
 
 def main(first: int) -> None:
-    """Print a row a kind of plant."""
-    print(
-        "| states, controls | largest eigenvalue | runs | median | nine in ten | three largest | worse than nothing |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print(markdown([*HEAD, "three largest", "worse than nothing"]))
     for n, d, largest in KINDS:
         made = [plant(n, d, largest, seed) for seed in range(first, first + PLANTS)]
         seeds = range(first, first + RUNS)
-        show(f"{n}, {d} | {largest}", np.array([regret(one, SPREAD, seed) for one in made for seed in seeds]))
+        show(f"{n}, {d}", largest, np.array([regret(one, SPREAD, seed) for one in made for seed in seeds]))
     drawn = [beside_zero(assumed(seed)) for seed in range(first, first + ASSUMED)]
-    show("2 to 4, 1 to 2 | at most 0.92", np.array(drawn))
+    show("2 to 4, 1 to 2", "at most 0.92", np.array(drawn))
 
 
 if __name__ == "__main__":

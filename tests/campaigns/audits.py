@@ -2,8 +2,8 @@
 
     python -P -m tests.campaigns.audits [AUDITS] [DRAWS] [NAME]
 
-For each mechanism of tests/audits/mutants.py: so many audits of the shipped path, and as many of each broken twin that
-draws as many copies as it is asked for at once.  Draws are those of the table sampler, the law of the exact one; noise
+For each mechanism of tests/audits: so many audits of the shipped path, and as many of each broken twin that draws as
+many copies as it is asked for at once.  Draws are those of the table sampler, the law of the exact one; noise
 wider than its table is numpy's, on seeds of the operating system: the exact rejection takes ten times as long.  The
 last lines audit what is shipped once, with five times the draws: how tight the bounds get.
 """
@@ -20,16 +20,11 @@ import numpy as np
 from pipeline.audits.attack import AuditTarget, attack, fresh
 from pipeline.privacy.noise import LARGEST_VARIANCE, DataHandle, FastOsNoise, Integers, NoiseSource
 from tests.audits.broken import Thinner
-from tests.audits.mutants import MECHANISMS
+from tests.audits.online_twins import MECHANISMS
 from tests.campaigns.rows import markdown, read
 
 # the twin that every mechanism has, under its names
-HALVED = (
-    "half the variance",
-    "half the scale",
-    "twice the epsilon",
-    "half the coins",
-)
+HALVED = ("half the variance", "half the scale", "twice the epsilon", "half the coins")
 OTHERS = ("m instead of m²", "N instead of N²", "integer messages")
 
 

@@ -21,8 +21,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from tests.campaigns.bad_files import apply, drawn
-from tests.campaigns.bad_layouts import EVERY, PEOPLE, SECRET, Case, layouts
+from tests.campaigns.damages import DAMAGES, EVERY, PEOPLE, SECRET, Case, drawn, layouts
 from tests.campaigns.resumed import Case as Told
 from tests.campaigns.resumed import resumed, tally
 from tests.campaigns.rows import plain, write
@@ -45,8 +44,8 @@ class Outcome:
 
 def judge(case: Case, folder: Path) -> Outcome:
     """Damage, ingest through the command line, look at the store."""
-    touched = apply(case, folder)
-    card = layouts()[case.layout].card
+    layout = layouts()[case.layout]
+    touched, card = DAMAGES[case.damage](layout.write(folder), case), layout.card
     (folder / "card.toml").write_text(toml(card), encoding="utf-8")
     code, out, err = command(["--home", str(folder / "home"), "ingest", str(folder / "card.toml"), "--json"])
     said = err.strip().splitlines()[-1] if err.strip() else ""
@@ -118,7 +117,6 @@ def good(layout: str, touched: frozenset[int]) -> list[tuple[Any, ...]]:
 
 
 def toml(values: dict[str, Any], head: str = "") -> str:
-    """Plain values as TOML."""
     plain = {k: v for k, v in values.items() if not isinstance(v, dict) or head == "leaf"}
     text = "".join(f"{k} = {_value(v)}\n" for k, v in plain.items())
     for name, table in values.items():

@@ -11,7 +11,6 @@ keep no state.
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import tempfile
@@ -20,12 +19,8 @@ from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 
-from tests.campaigns.crash_world import World
-from tests.campaigns.kill_points import arm
-from tests.campaigns.resumed import Case, resumed, tally
-from tests.campaigns.rows import write
-from tests.campaigns.verbs import Shop
-from tests.jobs import run_job
+from tests.campaigns.crash_world import Shop, arm
+from tests.campaigns.resumed import Case, resumed, sampled, tally
 from tests.ledger.postgres import Server, postgres_server
 
 ENGINES = ("sqlite", "postgresql")
@@ -36,21 +31,19 @@ class Crashed(Shop):
     """The same, and a run of pure ε: another kind of noise has another way to say that it draws."""
 
     def verbs(self) -> dict[str, tuple[str, Callable[[], object]]]:
-        """See :class:`~tests.campaigns.verbs.Shop`."""
-        recipe = self.card + "/pure.toml"
-        return super().verbs() | {"run, pure": ("registered", lambda: run_job(recipe, self.world.home))}
+        return super().verbs() | {"run, pure": ("registered", lambda: self._run("pure"))}
 
 
-def settled(world: World) -> list[str]:
+def settled(shop: Shop) -> list[str]:
     """What a run that nobody killed must have put in order."""
-    releases = world.home.store / "shop" / "releases"
+    releases = shop.home.store / "shop" / "releases"
     left = [p.name for p in releases.glob("*.attempt-*")]
-    entries = world.ledger().entries("shop")
+    entries = shop.ledger().entries("shop")
     keys = {e.body["run_key"][:24] for e in entries if e.kind == "COMMIT"}
     found = [f"left over: {name}" for name in left]
     if {p.name for p in releases.iterdir()} - set(left) != keys:
         found.append("store and COMMITs differ")
-    if sum((p / "report.json").is_file() and not p.is_symlink() for p in world.home.runs.glob("[!.]*")) != len(keys):
+    if sum((p / "report.json").is_file() and not p.is_symlink() for p in shop.home.runs.glob("[!.]*")) != len(keys):
         found.append("nothing, or twice, published")
     if sum(e.kind == "PUBLISH" for e in entries) != len(keys):
         found.append("vouched for not once")
@@ -61,7 +54,7 @@ def call(shop: Shop, work: Callable[[], object], at: int | None = None) -> int:
     """A call, killed at step ``at``; its steps are written down."""
 
     def before() -> None:
-        steps = (shop.world.now / "steps").open("w")
+        steps = (shop.now / "steps").open("w")
         arm(at, lambda n, label: print(n, label, file=steps, flush=True))
 
     return shop.call(work, before)
@@ -69,12 +62,12 @@ def call(shop: Shop, work: Callable[[], object], at: int | None = None) -> int:
 
 def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
     """Kill a verb at one step, look, kill it there again, look, call it normally, look."""
-    world, work = shop.world, shop.verbs()[verb][1]
-    world.restore(begun)
-    paid, before, there = stands(world)
+    work = shop.verbs()[verb][1]
+    shop.restore(begun)
+    paid, before, there = stands(shop)
     code = call(shop, work, step)
     found = [] if code == -signal.SIGKILL else [f"not killed: {code}"]
-    label, (charged, drawn, committed) = world.steps()[-1], stands(world)
+    label, (charged, drawn, committed) = shop.steps()[-1], stands(shop)
     found += shop.broken(verb, settled=False)
     # a draw that died three times waits for its operator
     again = call(shop, work, step) if begun not in _RECOVERED else -signal.SIGKILL
@@ -84,9 +77,9 @@ def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
     if again != 0 and call(shop, work) != 0:
         found.append("the normal call failed")
     else:
-        found += shop.broken(verb, settled=True) + (settled(world) if verb.startswith("run") else [])
+        found += shop.broken(verb, settled=True) + (settled(shop) if verb.startswith("run") else [])
     return {
-        "engine": world.engine,
+        "engine": shop.engine,
         "verb": verb,
         "from": begun,
         "steps": 1,
@@ -94,17 +87,17 @@ def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
         "kills": 1 + (again != 0 and begun not in _RECOVERED),
         # by this call: a state may begin with a run of its own
         "killed between charge and COMMIT": int(charged > paid and committed == there),
-        "drawn again": int(stands(world)[1] > drawn > before),
+        "drawn again": int(stands(shop)[1] > drawn > before),
         "violations": int(bool(found)),
         "first": f"{label}: {found[0]}" if found else "",
     }
 
 
-def stands(world: World) -> tuple[Fraction, Fraction, int]:
+def stands(shop: Shop) -> tuple[Fraction, Fraction, int]:
     """What was charged, what was drawn, and how many COMMITs there are."""
-    entries = world.entries()
+    entries = shop.entries()
     spent = sum((Fraction(e.body["rho"]) for e in entries if e.kind == "INTENT"), Fraction(0))
-    return spent, world.drawn(), sum(e.kind == "COMMIT" for e in entries)
+    return spent, shop.drawn(), sum(e.kind == "COMMIT" for e in entries)
 
 
 def _last(labels: list[str], label: str) -> int:
@@ -114,27 +107,26 @@ def _last(labels: list[str], label: str) -> int:
 
 def places(shop: Shop) -> list[tuple[str, str, int]]:
     """Every verb with the state it begins from and each of its steps."""
-    world, begun = shop.world, [(verb, start) for verb, (start, _) in shop.verbs().items()]
-    run = shop.verbs()["run"][1]
-    world.restore("registered")
+    begun, run = [(verb, start) for verb, (start, _) in shop.verbs().items()], shop.verbs()["run"][1]
+    shop.restore("registered")
     assert call(shop, run) == 0
-    labels = world.steps()
+    labels = shop.steps()
     # died between the release's rename and its COMMIT: the next run recovers it
     renamed = labels.index("before commit") + 1
     # died with a half-written draw: the next run deletes it and draws again
     half = labels.index("before create", _last(labels, "after draw")) + 1
     for name, at in zip(_RECOVERED, (renamed, half), strict=True):
-        world.restore("registered")
+        shop.restore("registered")
         assert call(shop, run, at) == -signal.SIGKILL
-        left = [p.name for p in (world.home.store / "shop" / "releases").iterdir()]
+        left = [p.name for p in (shop.home.store / "shop" / "releases").iterdir()]
         assert [".attempt-" in n for n in left] == [name == _RECOVERED[1]], left
-        world.keep(name)
+        shop.keep(name)
         begun.append(("run", name))
     found: list[tuple[str, str, int]] = []
     for verb, start in begun:
-        world.restore(start)
+        shop.restore(start)
         assert call(shop, shop.verbs()[verb][1]) == 0, verb
-        found += [(verb, start, step) for step in range(1, len(world.steps()) + 1)]
+        found += [(verb, start, step) for step in range(1, len(shop.steps()) + 1)]
     return found
 
 
@@ -143,26 +135,19 @@ def campaign(shop: Shop, sample: int | None) -> list[Case]:
     found = places(shop)
     if sample is not None:
         found = [found[i * len(found) // sample] for i in range(sample)]
-    doing = {
-        f"{shop.world.engine}, {verb} from {start}, step {step}": (verb, start, step) for verb, start, step in found
-    }
+    doing = {f"{shop.engine}, {verb} from {start}, step {step}": (verb, start, step) for verb, start, step in found}
     return resumed("crashes", list(doing), lambda key: kill(shop, *doing[key]))
 
 
-def main(sample: int | None) -> int:
-    """Run the campaign, print and keep its result; 1 where a promise was broken."""
+def main(sample: int | None) -> tuple[str, list[Case]]:
     cases: list[Case] = []
     with ExitStack() as stack:
         for engine in ENGINES[:1] if sample else ENGINES:
             server: Server | None = stack.enter_context(postgres_server()) if engine == "postgresql" else None
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reticent-crashes-")))
             cases += campaign(Crashed(folder, server, anew=False), sample)
-    rows = tally(cases, "engine", "verb", "from")
-    print(json.dumps(rows, indent=1))
-    if sample is None:
-        write("crashes", rows)
-    return int(any(row["violations"] for row in rows))
+    return "crashes", tally(cases, "engine", "verb", "from")
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[2]) if sys.argv[1:2] == ["--sample"] else None))
+    sys.exit(sampled(main))

@@ -11,7 +11,6 @@ campaigns keep their cases in ``build/``.
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import re
 import shlex
@@ -21,11 +20,11 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Lock
 
-from tests.campaigns.rows import ROOT, STAMP, as_rows, draw_pages, markdown, place, read, status, write
+from tests.campaigns.rows import ROOT, STAMP, as_rows, draw_pages, markdown, place, put_in, read, rows_in, status, write
 
 LAB = ROOT / "docs" / "lab"
 FIELDS = ("table", "date", "seconds", "load", "outcome")
@@ -66,10 +65,10 @@ class Table:
     prints: bool = False
     suite: bool = False
     alone: bool = False
-    files: tuple[str, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "files", self.rows or (self.name,))
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.rows or (self.name,)
 
 
 def tables() -> dict[str, Table]:
@@ -81,8 +80,7 @@ def tables() -> dict[str, Table]:
 
 def made() -> dict[str, dict[str, str]]:
     """What ``made.csv`` says of each table."""
-    with (LAB / "made.csv").open(encoding="utf-8", newline="") as file:
-        return {row["table"]: row for row in csv.DictReader(file)}
+    return {row["table"]: row for row in rows_in(LAB / "made.csv")}
 
 
 def moved(table: Table, old: Rows, new: Rows) -> list[str]:
@@ -140,13 +138,8 @@ def make(table: Table) -> dict[str, str]:
     else:
         found = [line for name in table.files for line in moved(table, before.get(name, ()), read(name))]
         outcome = f"{len(found)} moved; first: {found[0]}" if found and old else "as before" if old else "first time"
-    return {
-        "table": table.name,
-        "date": datetime.now(UTC).date().isoformat(),
-        "seconds": f"{took:.0f}",
-        "load": f"{load:.1f}",
-        "outcome": outcome,
-    }
+    today = datetime.now(UTC).date().isoformat()
+    return dict(zip(FIELDS, (table.name, today, f"{took:.0f}", f"{load:.1f}", outcome), strict=True))
 
 
 _ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
@@ -154,15 +147,10 @@ _ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_TH
 
 def _made(table: Table) -> str:
     """Run the commands; what failed, else nothing."""
+    env = os.environ | ({} if table.alone else _ONE_CORE)
     for number, words in enumerate(table.commands):
-        said = subprocess.run(
-            [sys.executable, *shlex.split(words)[1:]],
-            cwd=ROOT,
-            env=os.environ | ({} if table.alone else _ONE_CORE),
-            text=True,
-            stdout=subprocess.PIPE,
-            check=False,
-        )
+        command = [sys.executable, *shlex.split(words)[1:]]
+        said = subprocess.run(command, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, check=False)
         if said.returncode:
             return f"failed: `{words}` ended with {said.returncode}"
         if table.prints:
@@ -193,7 +181,7 @@ def campaign(asked: Sequence[str], budget: float, do: Callable[[Table], dict[str
         with writing:
             print(f"{table.name}: {line['outcome']} ({line['seconds']} s)", flush=True)
             lines[table.name] = line
-            keep(lines[name] for name in found if name in lines)
+            put_in(LAB / "made.csv", FIELDS, (lines[name] for name in found if name in lines))
         return line["outcome"] not in ("as before", "first time")
 
     asked_for = due({n: t for n, t in found.items() if not asked or n in asked}, lines)
@@ -202,14 +190,6 @@ def campaign(asked: Sequence[str], budget: float, do: Callable[[Table], dict[str
     bad += [one(t) for t in asked_for if t.alone]
     draw_pages()
     return int(any(bad))
-
-
-def keep(lines: Iterable[dict[str, str]]) -> None:
-    """Write ``made.csv``."""
-    with (LAB / "made.csv").open("w", encoding="utf-8", newline="") as file:
-        out = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        out.writeheader()
-        out.writerows(lines)
 
 
 def index(_name: str) -> str:
@@ -237,7 +217,6 @@ def _of_today(table: Table) -> bool:
 
 
 def how(name: str) -> str:
-    """How one table is made, for its page."""
     t, line = tables()[name], made().get(name, {})
     commands = "; ".join(f"`{words}`" for words in t.commands)
     return f"{t.learns[0].upper()}{t.learns[1:]}. {commands}; seeds: {t.seeds}; {line.get('date', 'never made')}."

@@ -22,11 +22,10 @@ from typing import Any
 import pytest
 
 from pipeline.ledger.steps import mispriced
-from tests.campaigns.crash_world import child, witness_draws
+from tests.campaigns.crash_world import Shop, child, told, witness_draws
 from tests.campaigns.night_crashes import World as Nights
-from tests.campaigns.resumed import Case, resumed, tally
-from tests.campaigns.rows import markdown, read, write
-from tests.campaigns.verbs import Shop, told
+from tests.campaigns.resumed import Case, resumed, sampled, tally
+from tests.campaigns.rows import markdown, read
 from tests.disk import FAULTS, FaultyDisk, Operation
 
 # where it makes no difference, or cannot happen, a fault is not tried
@@ -44,15 +43,16 @@ def count(call: Callable[[FaultyDisk], int], where: Path) -> list[Operation]:
     return [Operation(*json.loads(line)) for line in where.read_text().splitlines()]
 
 
-def cases_of(operations: list[Operation]) -> list[tuple[int, str]]:
-    """Every operation with every fault that can happen to it."""
-    return [(i, f) for i, o in enumerate(operations) for f in FAULTS if o.kind in _ONLY.get(f, (o.kind,))]
+def cases_of(operations: list[Operation]) -> list[tuple[int, str, str]]:
+    """Every operation with every fault that can happen to it, and what it does."""
+    told = [(i, o.kind, f"{o.kind} {o.path}") for i, o in enumerate(operations)]
+    return [(i, f, what) for i, kind, what in told for f in FAULTS if kind in _ONLY.get(f, (kind,))]
 
 
 def try_shop(shop: Shop, verb: str, at: int, fault: str, what: str) -> Case:
     """One fault of one verb of a run, and the call that follows."""
     start, work = shop.verbs()[verb]
-    shop.world.restore(start)
+    shop.restore(start)
     ended = shop.call(work, FaultyDisk(at, fault).install)
     broken = shop.broken(verb, settled=False)
     again = shop.call(work)
@@ -61,8 +61,8 @@ def try_shop(shop: Shop, verb: str, at: int, fault: str, what: str) -> Case:
     broken += shop.broken(verb, settled=again == 0)
     # what is paid for is what may have been drawn: an attempt with a DRAW
     if verb == "run" and again == 0:
-        draws = sum(e.kind == "DRAW" for e in shop.world.ledger().entries())
-        if shop.world.ledger().account("shop").spent != draws * Fraction(shop.world.price or 0):
+        draws = sum(e.kind == "DRAW" for e in shop.ledger().entries())
+        if shop.ledger().account("shop").spent != draws * Fraction(shop.price or 0):
             broken.append("a retry paid for what was not drawn")
     return case(verb, fault, f"{at}, {what}", ended, broken)
 
@@ -72,10 +72,9 @@ def try_night(nights: Nights, at: int, fault: str, what: str) -> Case:
     nights.restore()
     ended = night(nights, FaultyDisk(at, fault))
     broken = nights.broken()
-    again = night(nights, None)
-    if again != 0:
+    if night(nights, None) != 0:
         broken.append("the next call failed")
-    if again == 0:
+    else:
         broken += nights.settled()
         if mispriced(nights.shop.ledger.entries(), "shop", nights.nightly.key) is not None:
             broken.append("a redraw was not priced")
@@ -108,32 +107,22 @@ def night(nights: Nights, disk: FaultyDisk | None) -> int:
     return child(inside, told)
 
 
-def main(sample: int | None) -> int:
-    """Run the campaign, print and keep its result; 1 where a promise was broken."""
+def main(sample: int | None) -> tuple[str, list[Case]]:
     planned: list[tuple[Callable[..., Case], Any]] = []
     with tempfile.TemporaryDirectory(prefix="reticent-faults-") as folder, pytest.MonkeyPatch.context() as patch:
         shop = Shop(Path(folder) / "shop")
         for verb, (start, work) in shop.verbs().items():
-            shop.world.restore(start)
+            shop.restore(start)
             operations = count(lambda disk, work=work: shop.call(work, disk.install), Path(folder) / f"count-{verb}")
-            for at, fault in cases_of(operations):
-                what = f"{operations[at].kind} {operations[at].path}"
-                planned.append((try_shop, (shop, verb, at, fault, what)))
+            planned += [(try_shop, (shop, verb, *case)) for case in cases_of(operations)]
         nights = Nights(Path(folder) / "nights", patch, "tree")
         nights.restore()
         operations = count(lambda disk: night(nights, disk), Path(folder) / "count-night")
-        planned += [
-            (try_night, (nights, at, fault, f"{operations[at].kind} {operations[at].path}"))
-            for at, fault in cases_of(operations)
-        ]
+        planned += [(try_night, (nights, *case)) for case in cases_of(operations)]
         # a fixed draw: steps of equal length would meet the same faults again and again
         chosen = planned if sample is None else Random(0).sample(planned, sample)
         doing = {"/".join(map(str, [do.__name__, *args[1:]])): partial(do, *args) for do, args in chosen}
-        rows = tally(resumed("faults", list(doing), lambda key: doing[key]()), "verb", "fault")
-    print(json.dumps(rows, indent=1))
-    if sample is None:
-        write("faults", rows)
-    return int(any(row["violations"] for row in rows))
+        return "faults", tally(resumed("faults", list(doing), lambda key: doing[key]()), "verb", "fault")
 
 
 def shown(name: str) -> str:
@@ -145,4 +134,4 @@ def shown(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[2]) if sys.argv[1:2] == ["--sample"] else None))
+    sys.exit(sampled(main))

@@ -18,7 +18,6 @@ from tests.house.journey import Watch
 
 
 def main() -> None:
-    """Simulate all anew."""
     SHIPPED.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as place:
         watch = Watch()

@@ -178,20 +178,12 @@ class World:
             now = at[..., None] * self.choice[h]
             count[h], reward[h] = (np.einsum("kua,us->sa", w, told)[:S] for w in (now, now * self.rewards[h]))
             flow = now[..., None] * self.chance
-            np.add.at(
-                moves[h].reshape(S * A, -1),
-                (
-                    (np.minimum(self.seen, S - 1)[:, None, None] * A + np.arange(A)[:, None]).repeat(
-                        self.next.shape[1], 2
-                    ),
-                    self.seen[self.next][:, None].repeat(A, 1),
-                ),
-                flow.sum(0) * (self.seen < S)[:, None, None],
-            )
+            cell = np.minimum(self.seen, S - 1)[:, None, None] * A + np.arange(A)[:, None]
+            to = cell.repeat(self.next.shape[1], 2), self.seen[self.next][:, None].repeat(A, 1)
+            np.add.at(moves[h].reshape(S * A, -1), to, flow.sum(0) * (self.seen < S)[:, None, None])
             on = np.zeros((len(self.seen), len(self.law)))
             np.add.at(on, self.next[:, None].repeat(A, 1), np.moveaxis(flow, 0, -1))
-            at = on.T
-            at = self.keep.T @ at
+            at = self.keep.T @ on.T
         sure = np.maximum(count, 1e-300)
         V, W = np.zeros(S + ends), np.zeros(S + ends)
         for h in reversed(range(H)):
@@ -460,15 +452,8 @@ def build(g: np.random.Generator, twist: Twist) -> World:
     return world
 
 
-def _practice(
-    g: np.random.Generator,
-    twist: Twist,
-    world: World,
-    z: Array,
-    sign: Array,
-    missing: NDArray[np.bool_],
-    towards: Array,
-) -> Array:
+def _practice(g: np.random.Generator, twist: Twist, world: World, z: Array, sign: Array,
+              missing: NDArray[np.bool_], towards: Array) -> Array:  # fmt: skip
     """Chances ``(H, K, U, A)`` over the places that are no ends."""
     H, S, A, K = world.horizon, world.states, world.actions, len(world.law)
     U = len(world.seen) - world.ends

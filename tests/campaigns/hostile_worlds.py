@@ -13,7 +13,6 @@ counts are of the latter, unless they are named otherwise.  Simulation: seeded n
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import sys
@@ -54,6 +53,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from tests.campaigns import rows as committed
 from tests.campaigns.hostile_families import FAMILIES, Rows, World
+from tests.campaigns.resumed import adding
 from tests.conftest import card_dict
 
 TABLE = "hostile_worlds"
@@ -70,11 +70,7 @@ DRAWS = 60
 _DECIDES = ("pipeline.facts.evaluation", "pipeline.facts.verdict")
 _DECIDES += ("pipeline.learners.overlap", "pipeline.learners.tabular_facts")
 _LEARNS = ("pipeline.agents.apvi", "pipeline.agents.vapvi")
-CODE = tuple(
-    dict.fromkeys(
-        (*TABULAR_CODE, *ONE_STEP_CODE, *LINEAR_CODE, *_LEARNS, *_DECIDES, "tests.campaigns.hostile_families")
-    )
-)
+CODE = {*TABULAR_CODE, *ONE_STEP_CODE, *LINEAR_CODE, *_LEARNS, *_DECIDES, "tests.campaigns.hostile_families"}
 FIELDS = ("family", "seed", "refused", "agent", "dynamics", "states", "actions", "horizon", "episodes", "people")
 FIELDS += ("rho", "nothing_better", "truth", "naive", "estimate", "lower", "upper", "calibrated")
 FIELDS += ("placebo", "past", "hidden", "reach", "strength", "confounding", "said", "would", "seconds")
@@ -123,14 +119,11 @@ def asked_of(world: World, g: np.random.Generator) -> tuple[str, str]:
     return agents[int(g.integers(len(agents)))]
 
 
-def ends_of(world: World) -> int:
-    """Ends that a card declares: of one step, where it leads is an end."""
-    return max(world.ends, int(world.horizon == 1))
-
-
 def card_of(world: World, agent: str, dynamics: str) -> Card:
     """What a careful operator would declare of a world."""
-    live, ends = [f"s{i}" for i in range(world.states)], [f"end{i}" for i in range(ends_of(world))]
+    live = [f"s{i}" for i in range(world.states)]
+    # of one step, where it leads is an end
+    ends = [f"end{i}" for i in range(max(world.ends, int(world.horizon == 1)))]
     domain: dict[str, Any] = {
         "horizon": world.horizon,
         "states": {"column": "state", "labels": live, "ends": ends},
@@ -182,17 +175,10 @@ def logged(case: Case) -> pl.DataFrame:
         rows = Rows(*(getattr(rows, f.name)[first] for f in fields(Rows)))
     lone = case.world.horizon == 1 and case.world.ends == 0
     led = np.full_like(rows.next_state, case.world.states) if lone else rows.next_state
-    columns = {
-        "user_id": rows.user,
-        "episode_id": rows.episode,
-        "step": rows.step,
-        "state": rows.state,
-        "action": rows.action,
-        "reward": rows.reward,
-        "next_state": led,
-        "terminated": led >= case.world.states,
-        "truncated": np.zeros(len(rows.user), bool),
-    }
+    columns = {"user_id": rows.user, "episode_id": rows.episode}
+    columns |= {name: getattr(rows, name) for name in ("step", "state", "action", "reward")}
+    columns |= {"next_state": led, "terminated": led >= case.world.states}
+    columns["truncated"] = np.zeros(len(rows.user), bool)
     types = {**CANONICAL, "user_id": pl.Int64}
     return pl.DataFrame({k: pl.Series(k, v, dtype=types[k]) for k, v in columns.items()})
 
@@ -225,11 +211,6 @@ def learnt_of(case: Case) -> tuple[LearntHeldOut, Release]:
     found = case.plan.learn(release)
     assert isinstance(found, LearntHeldOut)
     return found, release
-
-
-def policy_of(learnt: Any) -> Policy:
-    """The policy that is published, whichever agent made it."""
-    return learnt.policy if hasattr(learnt, "policy") else learnt.learnt.plan.policy
 
 
 def verdict_of(facts: LearntFacts, case: Case, release: Release, *, covered: bool) -> Verdict:
@@ -275,9 +256,8 @@ def statement(verdict: Verdict) -> str:
     if verdict.answer != "better":
         return NOT
     told = getattr(verdict, "confounding", None)
-    if not verdict.holds:
-        return CONDITIONAL
-    return UNCONDITIONAL if told is None or told.status in ("checked", "declared") else CONDITIONAL
+    sure = told is None or told.status in ("checked", "declared")
+    return UNCONDITIONAL if verdict.holds and sure else CONDITIONAL
 
 
 def run(family: str, seed: int) -> dict[str, str]:
@@ -289,23 +269,16 @@ def run(family: str, seed: int) -> dict[str, str]:
     facts = standing(learnt.facts(), case.card, None)
     found = facts.evaluation
     assert found is not None
-    policy = policy_of(learnt.learnt)
+    made: Any = learnt.learnt
+    policy: Policy = made.policy if hasattr(made, "policy") else made.learnt.plan.policy
     truth = w.gain(policy.probabilities, ~policy.abstains)
     said, would = (verdict_of(facts, case, release, covered=covered) for covered in (False, True))
     told = getattr(would, "confounding", None)
     row = {
         "family": family,
         "seed": seed,
-        "refused": case.refused,
-        "agent": case.agent,
-        "dynamics": case.dynamics,
-        "states": w.states,
-        "actions": w.actions,
-        "horizon": w.horizon,
-        "episodes": w.episodes,
-        "people": w.people,
-        "rho": w.rho,
-        "nothing_better": w.nothing_better,
+        **{k: getattr(case, k) for k in ("refused", "agent", "dynamics")},
+        **{k: getattr(w, k) for k in ("states", "actions", "horizon", "episodes", "people", "rho", "nothing_better")},
         "truth": 0.0 if abs(truth) <= w.tolerance else truth,
         "naive": w.naive(policy.probabilities),
         **{k: float(getattr(found.improvement, k)) for k in ("estimate", "lower", "upper")},
@@ -320,7 +293,6 @@ def run(family: str, seed: int) -> dict[str, str]:
 
 
 def text_of(x: object) -> str:
-    """A cell."""
     if x is None:
         return ""
     return f"{x:.4g}" if isinstance(x, float) else str(int(x)) if isinstance(x, bool) else str(x)
@@ -358,34 +330,26 @@ def most(k: int, n: int) -> float:
 
 def raw() -> Path:
     """Where runs of this very code are kept, a row each."""
-    return committed.ROOT / "build" / f"{TABLE}-{syntax_digest(set(CODE), committed.ROOT)[:16]}.csv"
+    return committed.ROOT / "build" / f"{TABLE}-{syntax_digest(CODE, committed.ROOT)[:16]}.csv"
 
 
 def made() -> dict[tuple[str, int], dict[str, str]]:
     """Runs that are kept, by family and seed."""
-    if not raw().is_file():
-        return {}
-    with raw().open(encoding="utf-8", newline="") as file:
-        return {(r["family"], int(r["seed"])): r for r in csv.DictReader(file)}
+    return {(r["family"], int(r["seed"])): r for r in committed.rows_in(raw())}
 
 
 def add(families: Sequence[str], seeds: range, processes: int) -> list[dict[str, str]]:
     """Make the runs that are not kept yet; all that were asked for."""
     done, asked = made(), [(f, s) for s in seeds for f in families]
     left = [key for key in asked if key not in done]
-    raw().parent.mkdir(exist_ok=True)
     os.environ["POLARS_MAX_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # workers that are born anew read these numbers of threads before they load a library
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
-    with raw().open("a", encoding="utf-8", newline="") as file, pool:
-        out = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if not file.tell():
-            out.writeheader()
+    with adding(raw(), FIELDS) as keep, pool:
         for at, future in enumerate(as_completed([pool.submit(run, *key) for key in left]), 1):
             row = future.result()
             done[row["family"], int(row["seed"])] = row
-            out.writerow(row)
-            file.flush()
+            keep(row)
             if at % 100 == 0:
                 print(f"{at} of {len(left)}", flush=True)
     return [done[key] for key in asked]
@@ -409,7 +373,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Make runs, count them and keep the counts."""
     rows = add(list(FAMILIES), range(int(sys.argv[1])), 2)
     counts = [{"family": f, **counted(r for r in rows if r["family"] == f)} for f in FAMILIES]
     committed.write(TABLE, counts)

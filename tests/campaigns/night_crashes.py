@@ -9,7 +9,6 @@ evenly over all, and nothing is rewritten.
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import sys
@@ -26,10 +25,8 @@ from pipeline.privacy.continual import squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
 from pipeline.transaction.transaction import folder_of
-from tests.campaigns.crash_world import child, foresee, witness_draws
-from tests.campaigns.kill_points import arm
-from tests.campaigns.resumed import Case, resumed, tally
-from tests.campaigns.rows import write
+from tests.campaigns.crash_world import arm, child, foresee, witness_draws
+from tests.campaigns.resumed import Case, resumed, sampled, tally
 from tests.flows.nights import Shop, customers
 
 NIGHTS, DUE = 8, (2, 3)
@@ -174,14 +171,9 @@ def kills(kind: str, sample: int | None) -> list[Case]:
         return resumed("night_crashes", list(doing), lambda key: kill(world, doing[key]))
 
 
-def main(sample: int | None) -> int:
-    """Run the campaign, print and keep its rows; 1 where a promise was broken."""
-    rows = tally((case for kind in COUNTERS for case in kills(kind, sample)), "counter")
-    if sample is None:
-        write("night_crashes", rows)
-    print(json.dumps(rows, indent=1))
-    return int(any(row["violations"] for row in rows))
+def main(sample: int | None) -> tuple[str, list[Case]]:
+    return "night_crashes", tally((case for kind in COUNTERS for case in kills(kind, sample)), "counter")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(int(sys.argv[2]) if sys.argv[1:2] == ["--sample"] else None))
+    sys.exit(sampled(main))

@@ -31,6 +31,7 @@ from pipeline.mdp.linear_policy import PRACTICE
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.linear_sums import Side, StepRows, StreamRows
 from tests.campaigns import rows as committed
+from tests.campaigns.tabular_evaluation import WHERE
 from tests.conftest import card_dict
 
 Array = NDArray[np.float64]
@@ -150,16 +151,9 @@ def card_of(w: World, people: int, features: dict[str, object]) -> Card:
     }
     columns = {"user_id": "u", "episode_id": "e", "step": "t", "reward": "r", "next_observation": "n"}
     columns |= {"terminated": "d"}
-    return Card.model_validate(
-        card_dict(
-            schema_version=2,
-            domain=domain,
-            features=features,
-            reward={"range": [0.0, 1.0], "steps": 1},
-            unit={"user": "u", "users_public": people, "episodes_per_user": 1},
-            source={"files": ["a.csv"], "columns": columns},
-        )
-    )
+    unit = {"user": "u", "users_public": people, "episodes_per_user": 1}
+    source = {"files": ["a.csv"], "columns": columns}
+    return Card.model_validate(card_dict(schema_version=2, domain=domain, features=features, unit=unit, source=source))
 
 
 @dataclass(frozen=True)
@@ -275,9 +269,7 @@ def values(w: World, learnt: LinearLearnt | None, e: ObservedEvaluation, rng: np
     return float(ahead.mean())
 
 
-def evaluate_once(
-    w: World, card: Card, terms: Terms, log: Log, seed: int
-) -> tuple[Evaluated, LinearLearnt, ObservedEvaluation]:
+def evaluate_once(card: Card, terms: Terms, log: Log, seed: int) -> tuple[Evaluated, LinearLearnt, ObservedEvaluation]:
     """One run in memory: the people of both parts, learning, evaluating."""
     run = plan_run(card, terms)
     assert isinstance(run, HeldOutRun) and isinstance(run.plan, LinearRequest)
@@ -323,20 +315,15 @@ def once(name: str, seed: int) -> dict[str, object]:
     """One run in a world of its own, as a row."""
     w, card, terms = draw_cell(name, seed)
     people, rng = card.unit.users_public, np.random.default_rng((SEED, NAMES.index(name), seed, 3))
-    found, learnt, e = evaluate_once(w, card, terms, simulate(w, people, rng), seed)
+    found, learnt, e = evaluate_once(card, terms, simulate(w, people, rng), seed)
     value, usual = (values(w, who, e, np.random.default_rng((SEED, 5)), _SAMPLED) for who in (learnt, None))
     v, g, gain = found.value, found.improvement, value - usual
     withheld = abs(found.misfit or 0.0) > MISFIT
     better = clear(g.estimate, g.lower, g.upper, found.level) and g.estimate > 0 and not withheld
+    share, rho = float(terms.held_out), terms.privacy.rho if terms.privacy else None
+    where = ("per_step" if name == "linear" else name, e.features.dimension, w.steps, people, 1, share, rho, 1)
     return {
-        "dynamics": "per_step" if name == "linear" else name,
-        "states": e.features.dimension,
-        "horizon": w.steps,
-        "people": people,
-        "episodes": 1,
-        "share": float(terms.held_out),
-        "rho": terms.privacy.rho if terms.privacy else None,
-        "runs": 1,
+        **dict(zip(WHERE, where, strict=True)),
         "value_held": int(v.lower <= value <= v.upper),
         "gain_held": int(g.lower <= gain <= g.upper),
         "gain": f"{gain:.4f}",
@@ -366,7 +353,6 @@ def shown(name: str) -> str:
 
 
 def main(name: str, first: int, last: int) -> None:
-    """Measure some runs and keep their rows."""
     rows = list[dict[str, object]]()
     for seed in range(first, last):
         rows.append(once(name, seed))

@@ -22,7 +22,6 @@ HEAD = ("people", "rho", "epsilon", "evaluate", "logs", "gain", "half-width", "b
 
 
 def row(people, rho, share):
-    """Counts and means over the logs."""
     cell, told = Cell("clinicians", people, rho, share, "learnt"), list[tuple[float, ...]]()
     for seed in range(FIRST, FIRST + LOGS):
         for _, found in runs(people, seed, [cell], lambda _: OsNoise()):

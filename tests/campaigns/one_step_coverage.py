@@ -107,7 +107,6 @@ def of_campaigns(*names, **only):
 
 
 def single(_name):
-    """One step an episode."""
     return _by_policy({policy: of_campaigns(name) for name, policy in SINGLE.items()})
 
 
@@ -122,14 +121,12 @@ def lasting(name):
 
 
 def _by_policy(found):
-    """A kind of policy a line."""
     lines = list[list[object]]()
     for policy, of in found.items():
         counts = (f"{sum(r[k] for r in of):.0f}" for k in ("above", "not_better", "false"))
         lines.append([policy, f"{of[0].get('worlds') or len({r['world'] for r in of}):.0f}", _ends(of), *counts])
-    return committed.markdown(
-        ["policy", "worlds", "value, gain held", "better", "no better in truth", "of these said better"], lines
-    )
+    head = ["policy", "worlds", "value, gain held", "better", "no better in truth", "of these said better"]
+    return committed.markdown(head, lines)
 
 
 def _by_kind(cells):
@@ -159,17 +156,8 @@ def not_better(_name):
         lines.append([r["world"], r["policy"], f"{gain:+.4f}", told, *_false(r)])
     counts = {k: sum(r[k] for r in few) for k in ("not_better", "false", "certified")}
     lines.append(["all others", "level, worst, random", "", "", *_false(counts)])
-    head = [
-        "log",
-        "policy",
-        "true gain",
-        "bias",
-        "runs no better",
-        "said better",
-        "without a condition",
-        "at most (95 %)",
-    ]
-    return committed.markdown(head, lines)
+    head = ["log", "policy", "true gain", "bias", "runs no better", "said better", "without a condition"]
+    return committed.markdown([*head, "at most (95 %)"], lines)
 
 
 def _false(r):
@@ -185,14 +173,11 @@ def hides(_name):
     for world, group in itertools.groupby(found, lambda r: r["world"]):
         of = list(group)
         runs, held, withheld, above = (sum(r[k] for r in of) for k in ("runs", "gain_held", "withheld", "above"))
-        true, bias = (sum(f(r) * r["runs"] for r in of) / runs for f in (_gain, lambda r: r["bias"]))
+        true = sum((r["truth"] - r["practice"]) * r["runs"] for r in of) / runs
+        bias = sum(r["bias"] * r["runs"] for r in of) / runs
         counts = (f"{held:.0f}/{runs:.0f}", f"{withheld:.0f}", f"{above:.0f}")
         lines.append([world, f"{true:+.4f}", f"{bias:+.4f}", *counts])
     return committed.markdown(["log", "true gain", "bias", "gain held", "withheld", "better"], lines)
-
-
-def _gain(r):
-    return r["truth"] - r["practice"]
 
 
 def covered():

@@ -10,7 +10,6 @@ their log, whatever the budget, the share or the policy; those of a cell share n
 
 from __future__ import annotations
 
-import csv
 import itertools
 import sys
 from collections.abc import Iterator
@@ -32,7 +31,8 @@ from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from tests.campaigns.one_step_worlds import CONTEXTS, LASTING, OTHERS, WORLDS
-from tests.campaigns.rows import ROOT
+from tests.campaigns.resumed import adding
+from tests.campaigns.rows import ROOT, rows_in
 from tests.made_up import add_scores
 
 FIRST, _BLOCK = 9000, 5
@@ -180,7 +180,6 @@ def _groups(asked, name):
 
 
 def _evaluated(logged, learnt, share, rest, noise):
-    """Numbers of a row."""
     practice, worth = logged.practised, logged.worth(learnt.policy)
     if not share:
         return (worth, worth, practice, *[float("nan")] * 8)
@@ -204,11 +203,7 @@ def raw():
 
 
 def made():
-    """The runs that are kept already."""
-    if not raw().is_file():
-        return []
-    with raw().open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return rows_in(raw())
 
 
 def add(names):
@@ -220,17 +215,12 @@ def add(names):
         for cell, seed in itertools.product(CAMPAIGNS[name][1], range(FIRST, FIRST + CAMPAIGNS[name][0]))
         if (*map(text_of, cell), str(seed)) not in done
     }
-    raw().parent.mkdir(exist_ok=True)
-    with raw().open("a", encoding="utf-8", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        if not file.tell():
-            out.writerow(FIELDS)
+    with adding(raw(), FIELDS) as keep:
         # a world at a time, so that it is made once; a block of seeds at a time, so that no world waits for another
         order = lambda x: (x[0], x[1], x[2], x[-1])  # noqa: E731
         for (_, _, people, seed), group in itertools.groupby(sorted(left, key=order), key=order):
             for cell, told in runs(people, seed, [Cell(*x[1:-1]) for x in group]):
-                out.writerow((*map(text_of, cell), seed, *map(text_of, told)))
-            file.flush()
+                keep(dict(zip(FIELDS, (*map(text_of, cell), seed, *map(text_of, told)), strict=True)))
 
 
 def text_of(x):

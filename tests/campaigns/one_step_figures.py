@@ -42,7 +42,6 @@ COUNTED = ("retention", "lake")
 
 
 def one_step(logged, people, rho, seed):
-    """Policy of one run."""
     agent, privacy = ("one-step", None) if rho is None else ("dp-one-step", Privacy(rho=rho))
     terms = Terms("campaign", agent, privacy)
     return one_step_learnt(OneStepLearner().plan(logged.card, terms).plan, terms, people, SeededNoise(seed)).policy
@@ -118,17 +117,13 @@ def page(name):
         told = [f"{'ρ = ' + rho if rho else 'without noise'}{', counts' * (a == 'apvi')}" for rho, a in columns]
         lines += [f"| people | {' | '.join(told)} |", "|---" * (1 + len(columns)) + "|"]
         for n in sorted({n for n, _, _ in cells}):
+            # of the presets of counts the better one is shown
             shown = [
-                _shown([v for at, v in cells.items() if at[:2] == (n, rho) and _is(agent, at[2])])
+                _shown([v for (*at, a), v in cells.items() if at == [n, rho] and a.partition(" ")[0] == agent])
                 for rho, agent in columns
             ]
             lines.append(f"| {n:,} | {' | '.join(shown)} |".replace(",", " ", 1))
     return "\n".join(lines[1:])
-
-
-def _is(wanted, agent):
-    # of the presets of counts the better one is shown
-    return agent.partition(" ")[0] == wanted
 
 
 def _shown(found):

@@ -44,7 +44,6 @@ class Logged:
 
     @cached_property
     def practised(self):
-        """True value of practice."""
         return policy_value(self.mdp, self.practice)
 
     @cached_property
@@ -83,7 +82,7 @@ def _card(name, states, ends, actions, horizon, reward, people, features=None, *
     domain = {
         "horizon": horizon,
         "states": {"column": "state", "labels": list(states), "ends": list(ends), "features": numbers},
-        "actions": {"column": "action", "labels": list(actions)},
+        "actions": {"column": "action", "labels": [*map(str, actions)]},
         **({"dynamics": "per_step"} if per_step else {"dynamics": "stationary", "cell_cap": 4}),
     }
     unit = {"user": "user_id", "episodes_per_user": 1, "users_public": people}
@@ -93,22 +92,17 @@ def _card(name, states, ends, actions, horizon, reward, people, features=None, *
     return Card.model_validate(values)
 
 
+# of ICU-Sepsis: ends, actions, steps, reward
+SURVIVES = {"range": [0.0, 1.0], "total": 1.0, "on_entering": {"survived": 1.0}}
+SEPSIS = ["died", "survived", "end"], range(25), 20, SURVIVES
+
+
 def clinicians(people: int) -> Logged:
     """ICU-Sepsis logged by its clinicians: 713 states, 25 actions, 47 public numbers a state."""
     world = load_world("icu_sepsis", ICU)
     with np.load(ICU / "world.npz") as z:
         features = z["state_cluster_centers"][:713].copy()
-    reward = {"range": [0.0, 1.0], "total": 1.0, "on_entering": {"survived": 1.0}}
-    card = _card(
-        "clinicians",
-        map(str, range(713)),
-        ["died", "survived", "end"],
-        map(str, range(25)),
-        20,
-        reward,
-        people,
-        features,
-    )
+    card = _card("clinicians", map(str, range(713)), *SEPSIS, people, features)
     # labels are the raw states in their order, so that the process over them is the world itself
     return Logged(card, world.mdp(20), world.behaviours("clinician", 20))
 
@@ -147,9 +141,7 @@ def retention(people: int) -> Logged:
     features = np.stack([recency, often, size, recency * often, often * size, recency**2], axis=1)
     reward = {"range": [-0.15, 0.85], "steps": 20}
     states = [f"{int(a)}/{int(b)}/{int(c)}" for a, b, c in zip(recency, often, size, strict=True)]
-    return Logged(
-        _card("retention", states, ["lapsed"], map(str, range(A)), H, reward, people, features), mdp, practice
-    )
+    return Logged(_card("retention", states, ["lapsed"], range(A), H, reward, people, features), mdp, practice)
 
 
 def lake(people: int) -> Logged:
@@ -173,13 +165,17 @@ def binned(bins: int):
         numbers = whole.card.domain.state_features
         spread = (numbers - numbers.mean(0)) / np.maximum(numbers.std(0), 1e-12)
         centres, of = kmeans2(spread, bins, minit="++", rng=np.random.default_rng(bins))
-        reward = {"range": [0.0, 1.0], "total": 1.0, "on_entering": {"survived": 1.0}}
-        names = [f"b{i}" for i in range(bins)]
-        ends = ["died", "survived", "end"]
-        card = _card(f"clinicians{bins}", names, ends, map(str, range(25)), 20, reward, people, centres)
+        card = _card(f"clinicians{bins}", [f"b{i}" for i in range(bins)], *SEPSIS, people, centres)
         return Logged(card, whole.mdp, whole.practice, np.append(of, bins + np.arange(3)).astype(np.int64))
 
     return world
+
+
+def _well(name, mdp, people, features=None, *, dense, **more) -> Card:
+    """The card of a world with two ends, of which being well pays unless each step does."""
+    (H, S, A), pays = mdp.shape, {"steps": 20} if dense else {"total": 1.0, "on_entering": {"well": 1.0}}
+    labels = map(str, range(S - 2)), ["well", "ill"], range(A)
+    return _card(name, *labels, H, {"range": [0.0, 1.0], **pays}, people, features, **more)
 
 
 @dataclass(frozen=True)
@@ -239,25 +235,14 @@ class MadeUp:
         return numbers, TabularMDP(PH, rH, start)
 
     def __call__(self, people: int) -> Logged:
-        """The world, its log and its card."""
-        rng, (L, H) = np.random.default_rng(self.seed), (self.states, self.steps)
+        rng = np.random.default_rng(self.seed)
         numbers, mdp = self._mdp(rng)
-        guess = optimal_values(mdp)[0] + rng.normal(0, 0.05, (L + 2, self.actions))
+        guess = optimal_values(mdp)[0] + rng.normal(0, 0.05, (self.states + 2, self.actions))
         guess = guess if self.turns else guess[:1]
         soft = np.exp((guess - guess.max(-1, keepdims=True)) / self.warmth)
         practice = np.broadcast_to(soft / soft.sum(-1, keepdims=True), mdp.shape)
-        pays = {"steps": 20} if self.dense else {"total": 1.0, "on_entering": {"well": 1.0}}
-        card = _card(
-            f"made-up-{self.seed}",
-            map(str, range(L)),
-            ["well", "ill"],
-            map(str, range(self.actions)),
-            H,
-            {"range": [0.0, 1.0], **pays},
-            people,
-            numbers if self.told else None,
-            per_step=self.per_step,
-        )
+        numbers = numbers if self.told else None
+        card = _well(f"made-up-{self.seed}", mdp, people, numbers, dense=self.dense, per_step=self.per_step)
         return Logged(card, mdp, practice)
 
 
@@ -273,11 +258,8 @@ def lasting(seed, **more):
     """A log of 21 to 100 steps an episode, the rest drawn from ranges."""
     rng = np.random.default_rng((seed, 1))
     states, actions = round(3 * 100 ** rng.random()), int(rng.integers(2, 9))
-    steps, warmth, (dense, told) = (
-        round(21 * (100 / 21) ** rng.random()),
-        0.02 * 15 ** rng.random(),
-        rng.random(2) < 0.4,
-    )
+    steps = round(21 * (100 / 21) ** rng.random())
+    warmth, (dense, told) = 0.02 * 15 ** rng.random(), rng.random(2) < 0.4
     return MadeUp(seed, states, actions, steps, warmth=warmth, dense=bool(dense), told=bool(told), **more)
 
 
@@ -328,9 +310,7 @@ def leading(seed, stay):
     mdp = TabularMDP(*(np.broadcast_to(x, (H, *x.shape)) for x in (P, r)), start)
 
     def world(people: int) -> Logged:
-        what = {"steps": 20} if dense else {"total": 1.0, "on_entering": {"well": 1.0}}
-        labels = map(str, range(L)), ["well", "ill"], map(str, range(A))
-        card = _card(f"leading-{seed}", *labels, H, {"range": [0.0, 1.0], **what}, people)
+        card = _well(f"leading-{seed}", mdp, people, dense=dense)
         return Logged(card, mdp, np.broadcast_to(practice, mdp.shape))
 
     return world

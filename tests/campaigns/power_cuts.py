@@ -21,24 +21,28 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from flows.jobs.intake import ingest_job
+from flows.jobs.registration import register_job
 from pipeline.declaration.toml import DamagedError
 from pipeline.ledger.chain import BudgetError, NoLedgerError
 from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.people import key_file
+from pipeline.ledger.steps import committed_steps
 from pipeline.logs.store import check_parts, load, numbers, snapshot_folder
 from pipeline.privacy.release_file import sha256_file
-from tests.campaigns.crash_world import child, witness_draws
-from tests.campaigns.first_verbs import FirstIngest, FirstNight
+from tests.campaigns.crash_world import Shop, child, told, witness_draws
 from tests.campaigns.night_crashes import World as Nights
 from tests.campaigns.resumed import Case, resumed
 from tests.campaigns.rows import Row, read, write
-from tests.campaigns.verbs import told
 from tests.disk import FaultyDisk, Operation
+from tests.flows.nights import customers
 from tests.power import History, Tree, digest, lay_down
 from tests.sqlite_writes import SqliteWrites
 
@@ -74,6 +78,40 @@ class Recorder(FaultyDisk):
         # a commit holds writes of its own, which are counted by now
         self.drawn += [drawn] * (len(self.done) - len(self.drawn))
         return found
+
+
+class FirstIngest(Shop):
+    """The shop's verbs, and the ingest that finds neither a store nor the key by which the ledger knows people."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.restore("registered")
+        assert child(self._begin) == 0
+        self.keep("not ingested")
+        self.rows["first ingest"] = self.rows["ingest"]
+
+    def _begin(self) -> None:
+        self._unregister()
+        key_file(str(self.now / "people" / "ledger.db"), self.home.store).unlink()
+        register_job(self.card, self.home)
+
+    def verbs(self) -> dict[str, tuple[str, Callable[[], object]]]:
+        return super().verbs() | {"first ingest": ("not ingested", lambda: ingest_job(self.card, self.home))}
+
+
+class FirstNight(Nights):
+    """A shop before its first night, which is delivered: the counter has no folder yet."""
+
+    def _begin(self) -> None:
+        self.shop.deliver(customers(0, 40))
+
+    def settled(self) -> list[str]:
+        found = self.broken()
+        nights = committed_steps(self.shop.ledger.entries(), "shop", self.nightly.key)
+        if [n.t for n in nights] != [1]:
+            return [*found, f"committed nights are {[n.t for n in nights]}"]
+        stands = {f"{kind}-00001.{nights[0].attempt}.npy" for kind in ("leaf", "seen", "rows")}
+        return found if stands <= {p.name for p in self.shop.kept.iterdir()} else [*found, "a committed file is gone"]
 
 
 def lines_of(witness: Path) -> list[str]:
@@ -214,11 +252,6 @@ def states(history: History, recorded: Recorded) -> Iterator[tuple[int, Tree, in
                 yield upto, tree, drawn, seen
 
 
-def taken_back(history: History, end: int) -> list[str]:
-    """What a verb had done, and a power cut after its end undoes."""
-    return differing(history.tree(end), history.tree(end, frozenset(history.pending(end))))
-
-
 def differing(one: Tree, other: Tree) -> list[str]:
     """Paths at which two trees differ, but for what is written beside."""
     paths = sorted(p for p in {*one, *other} if one.get(p, (0, 0))[1] != other.get(p, (0, 0))[1])
@@ -229,21 +262,15 @@ def benches(folder: Path, patch: pytest.MonkeyPatch, wanted: str | None) -> Iter
     """Every verb, or the one that is wanted."""
     if wanted not in ("night", "first night"):
         shop = FirstIngest(folder / "shop")
-        world = shop.world
         for verb, (start, work) in shop.verbs().items():
             if wanted in (None, verb):
-
-                def begun(start: str = start) -> None:
-                    world.restore(start)
 
                 def called(work: Callable[[], object] = work) -> None:
                     shop.canned()
                     work()
 
-                def broken(settled: bool, verb: str = verb) -> list[str]:
-                    return shop.broken(verb, settled)
-
-                yield Bench(verb, world.now, begun, called, world.ledger, broken, world.home.root)
+                begun, broken = partial(shop.restore, start), partial(shop.broken, verb)
+                yield Bench(verb, shop.now, begun, called, shop.ledger, broken, shop.home.root)
     for name, kind, night in (("night", Nights, 3), ("first night", FirstNight, 1)):
         if wanted in (None, name):
             nights = kind(folder / name, patch, "tree")
@@ -252,14 +279,14 @@ def benches(folder: Path, patch: pytest.MonkeyPatch, wanted: str | None) -> Iter
                 witness_draws(nights.folder / "now" / "witness", "drawn")
                 nights.shop.append(night)
 
-            def told_of(settled: bool, nights: Nights = nights) -> list[str]:
+            def broken(settled: bool, nights: Nights = nights) -> list[str]:
                 return nights.settled() if settled else nights.broken()
 
             def ledger(nights: Nights = nights) -> Ledger:
                 return nights.shop.ledger
 
             home = nights.shop.home.root
-            yield Bench(name, nights.folder / "now", nights.restore, drawn, ledger, told_of, home)
+            yield Bench(name, nights.folder / "now", nights.restore, drawn, ledger, broken, home)
 
 
 def trials(bench: Bench, most: int | None) -> Iterator[Row]:
@@ -289,7 +316,8 @@ def trials(bench: Bench, most: int | None) -> Iterator[Row]:
 def tried(bench: Bench, history: History, recorded: Recorded, most: int | None, *, alone: bool) -> Case:
     """Lay down the states of a history in a drawn order: all (``alone``), or 300 until one breaks a promise."""
     broken, number, end = list[str](), 0, len(recorded.operations)
-    if lost := taken_back(history, end):
+    # what a verb had done, and a power cut after its end undoes
+    if lost := differing(history.tree(end), history.tree(end, frozenset(history.pending(end)))):
         broken.append(f"after its end: {Path(lost[0]).name} taken back")
     found = list(states(history, recorded)) if alone or not broken else []
     Random(1).shuffle(found)

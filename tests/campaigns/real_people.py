@@ -19,19 +19,16 @@ from pathlib import Path
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
-from tests.campaigns.rows import markdown
+from tests.campaigns.rows import ROOT, markdown
 from tests.jobs import run_job
 
-ROOT = Path(__file__).resolve().parents[2]
 BUDGETS, CAPS = (0.3, 1.0, 3.0), (10, 40, 80)
 HEAD = ("log", "people", "m", "ρ", "ε at 1e-6", "value of the policy", "of uniform", "noise", "abstains", "spent ρ")
 
 
 def copied(name: str, folder: Path) -> Path:
     """Card, log and recipe of a shelf dataset, to be changed without touching the shelf's ledger."""
-    source = ROOT / "datasets" / name
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("ledger"))
-    return folder
+    return shutil.copytree(ROOT / "datasets" / name, folder, ignore=shutil.ignore_patterns("ledger"))
 
 
 def recipe(folder: Path, name: str, rho: float) -> str:
@@ -69,7 +66,6 @@ def row(name: str, r: dict) -> tuple[str, ...]:
 
 
 def rows(root: Path) -> Iterator[tuple[str, ...]]:
-    """A row a run."""
     folder, home = copied("two_step_game", root / "game"), Home(root / "home")
     register_job(str(folder), home)
     for m in CAPS:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
-from tests.campaigns.rows import ROOT
+from tests.campaigns.rows import ROOT, Row, write
 
 OURS = ("pipeline", "flows", "reports", "tests")
 
@@ -51,3 +54,33 @@ def tally(cases: Iterable[Case], *by: str) -> list[Case]:
                 here = row.get(k, "")
                 row[k] = here + more if isinstance(here, int) and isinstance(more, int) else here or more
     return list(found.values())
+
+
+@contextmanager
+def adding(path: Path, fields: Sequence[str]) -> Generator[Callable[[Row], None]]:
+    """What adds a row to a file that keeps those of a campaign that was stopped."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a", encoding="utf-8", newline="") as file:
+        out = csv.DictWriter(file, fields, lineterminator="\n")
+        if not file.tell():
+            out.writeheader()
+
+        def add(row: Row) -> None:
+            out.writerow(row)
+            file.flush()
+
+        yield add
+
+
+def sampled(campaign: Callable[[int | None], tuple[str, list[Case]]]) -> int:
+    """Run a campaign, or with ``--sample N`` so much of it; print its rows, and keep those of the whole.
+
+    ``campaign``: given N, or None; answers with the name of its table, and rows.
+    Returns 1 where a promise was broken.
+    """
+    sample = int(sys.argv[2]) if sys.argv[1:2] == ["--sample"] else None
+    name, rows = campaign(sample)
+    if sample is None:
+        write(name, rows)
+    print(json.dumps(rows, indent=1))
+    return int(any(row["violations"] for row in rows))

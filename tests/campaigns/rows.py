@@ -50,8 +50,22 @@ def place(name: str) -> Path:
 
 def read(name: str) -> list[dict[str, str]]:
     """All rows of a table, as text."""
-    with place(name).open(encoding="utf-8", newline="") as file:
+    return rows_in(place(name))
+
+
+def rows_in(path: Path) -> list[dict[str, str]]:
+    """All rows of a file, as text; of one that is not there none."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def put_in(path: Path, fields: Sequence[str], rows: Iterable[Row]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        out = csv.DictWriter(file, fields, lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows)
 
 
 def write(name: str, rows: Sequence[Row], seeds: str = "", keys: Sequence[str] = ()) -> None:
@@ -67,12 +81,9 @@ def write(name: str, rows: Sequence[Row], seeds: str = "", keys: Sequence[str] =
         stamp |= {"code": code_of(of)} if (of := status()[name][1]) else {}
     fresh = [{**row, **stamp} for row in rows]
     new = {tuple(str(row[k]) for k in keys) for row in fresh}
-    old = read(name) if keys and place(name).is_file() else []
+    old = read(name) if keys else []
     kept = [*(r for r in old if tuple(r[k] for k in keys) not in new), *fresh]
-    with place(name).open("w", encoding="utf-8", newline="") as file:
-        out = csv.DictWriter(file, list(kept[0]), lineterminator="\n")
-        out.writeheader()
-        out.writerows(kept)
+    put_in(place(name), [*kept[0]], kept)
 
 
 def as_rows(text: str) -> list[dict[str, str]]:
@@ -101,7 +112,6 @@ def plain(name: str) -> str:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Iterable[object]] = ()) -> str:
-    """A table of Markdown."""
     return "\n".join(markdown_row(row) for row in (head, ["---"] * len(head), *lines))
 
 
@@ -130,7 +140,6 @@ def pages() -> list[Path]:
 
 
 def draw_pages() -> None:
-    """Write all pages anew."""
     for page in pages():
         text = page.read_text(encoding="utf-8")
         if (fresh := drawn(text)) != text:

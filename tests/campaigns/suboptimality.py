@@ -67,7 +67,6 @@ def best_in_class(logged: Logged, learnt: LearntCounts) -> float:
 
 
 def once(logged: Logged, seed: int, rho: float | None, *, judged: bool = True) -> Found:
-    """One run in memory."""
     card, people = logged.card, logged.card.unit.users_public
     privacy = None if rho is None else Privacy(rho=rho)
     terms = Terms("campaign", "apvi" if rho is None else "dp-apvi", privacy, evaluate=Evaluate(people=SHARE))

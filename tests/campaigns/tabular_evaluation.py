@@ -194,7 +194,6 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
 
 
 def measure(name: str, count: int) -> list[dict[str, object]]:
-    """All cells of a campaign."""
     rows: list[dict[str, object]] = []
     for card, share, rho in cells(name):
         d, people = card.domain, card.unit.users_public
@@ -234,7 +233,6 @@ def shown(name: str) -> str:
 
 
 def main(name: str, count: int) -> None:
-    """Measure and rewrite the table."""
     committed.write(COVERAGE[name], measure(name, count), f"{SEED}, 0 .. {count - 1}", WHERE[:-1])
 
 

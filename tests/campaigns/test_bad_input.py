@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from pipeline.logs import sources, spills
 from pipeline.logs.readers.batch import Batch
 from reticent import LogError
 from tests.campaigns import bad_input
-from tests.campaigns.bad_files import DAMAGES, damages_of, drawn
-from tests.campaigns.bad_layouts import SECRET, Case, layouts
+from tests.campaigns.damages import DAMAGES, SECRET, Case, damages_of, drawn, layouts
 
 SAMPLE = drawn(15, start=1)
 
@@ -55,26 +55,6 @@ def test_the_same_seed_draws_the_same_cases_and_all_damages() -> None:
 CUT = Case("csv", "truncated", 0.9, 0)
 
 
-def reading(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
-    """A CSV reader that is wrong in one way."""
-    from pipeline.logs import sources
-
-    good = sources.read_csv
-
-    def bad(*asked: Any) -> Any:
-        yield from (change(batch) for batch in good(*asked))
-
-    monkeypatch.setattr(sources, "read_csv", bad)
-
-
-def dropping(batch: Batch) -> Batch:
-    return replace(batch, frame=batch.frame[1:], lines=batch.lines[1:])
-
-
-def relabelling(batch: Batch) -> Batch:
-    return replace(batch, frame=batch.frame.with_columns(a=pl.lit("1")))
-
-
 def crashing(batch: Batch) -> Batch:
     raise KeyError("a")
 
@@ -86,8 +66,8 @@ def telling(batch: Batch) -> Batch:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (dropping, "a good episode is lost"),
-        (relabelling, "a good episode is lost"),
+        (lambda batch: replace(batch, frame=batch.frame[1:], lines=batch.lines[1:]), "a good episode is lost"),
+        (lambda batch: replace(batch, frame=batch.frame.with_columns(a=pl.lit("1"))), "a good episode is lost"),
         (crashing, "exit 1"),
         (telling, "quotes a cell"),
     ],
@@ -97,13 +77,12 @@ def test_a_reader_that_is_wrong_is_found(
 ) -> None:
     assert bad_input.judge(CUT, tmp_path).violations == ()
     (tmp_path / "again").mkdir()
-    reading(monkeypatch, change)
+    good = sources.read_csv
+    monkeypatch.setattr(sources, "read_csv", lambda *asked: (change(batch) for batch in good(*asked)))
     assert what in bad_input.judge(CUT, tmp_path / "again").violations
 
 
 def test_a_quarantine_that_forgets_a_row_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.logs import spills
-
     good = spills.quarantine_rows
     monkeypatch.setattr("pipeline.logs.spills.quarantine_rows", lambda *given: good(*given)[1:])
     outcome = bad_input.judge(Case("csv", "cells", 0.5, 7 * 2 + 3), tmp_path)

@@ -48,6 +48,14 @@ def reticent(*args: object, home: Path, shelf: Path | None = None, form: bool = 
     return Said(code, json.loads(text) if form and text.strip() else None, err.getvalue())
 
 
+def said(home: Path, *args: object, shelf: Path | None = None) -> Any:
+    """What a command answers that ends well; without a shelf, on that of the home where it has one."""
+    own = home / "shelf"
+    found = reticent(*args, home=home, shelf=own if shelf is None and own.is_dir() else shelf)
+    assert found.code == 0, found.err
+    return found.answer
+
+
 def clock(at: datetime) -> Any:
     """A context in which the ledger's clock stands still."""
     return mock.patch.object(pipeline.ledger.ledger, "now", lambda: at)

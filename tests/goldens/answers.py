@@ -93,7 +93,6 @@ class Desk:
         return said
 
     def keep(self, name: str, value: Any) -> None:
-        """Keep something else that was found."""
         self.answers[name] = value
 
 
@@ -103,7 +102,8 @@ def shape(value: Any, key: str = "") -> Any:
     Settings that differ between two runs are listed only where they do: drawn numbers may fall alike, so they go.
     """
     if isinstance(value, dict):
-        drawn = {k for k, v in value.items() if key == "settings" and _all_numbers(v)}
+        lists = {k: v for k, v in value.items() if key == "settings" and isinstance(v, list)}
+        drawn = {k for k, v in lists.items() if all(isinstance(x, int | float) for x in v)}
         return {k: shape(v, k) for k, v in value.items() if k not in drawn}
     if isinstance(value, list):
         found = [shape(v, key) for v in value]
@@ -112,10 +112,6 @@ def shape(value: Any, key: str = "") -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and key not in KNOWN:
         return "<number>"
     return value
-
-
-def _all_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(v, int | float) for v in value)
 
 
 def all_answers(folder: Path) -> dict[str, Any]:
@@ -237,17 +233,10 @@ def _wrong(d: Desk) -> None:
     log = (broken / "log.csv").read_text(encoding="utf-8")
     (broken / "log.csv").write_text(log.replace(",mid,", ",midway,"), encoding="utf-8")
     d.ask("a log that breaks its card", "ingest", broken)
-    d.ask("a domain that changed", "register", _changed(broken))
-
-
-def _changed(folder: Path) -> Path:
-    """The card of the loop with another horizon, under its own name."""
-    card = folder / "card.toml"
-    text = (
-        card.read_text(encoding="utf-8").replace("golden_broken", "golden_loop").replace("horizon = 3", "horizon = 4")
-    )
-    card.write_text(text, encoding="utf-8")
-    return folder
+    # the card of the loop with another horizon, under its own name
+    card = card.replace("golden_broken", "golden_loop").replace("horizon = 3", "horizon = 4")
+    (broken / "card.toml").write_text(card, encoding="utf-8")
+    d.ask("a domain that changed", "register", broken)
 
 
 def _fresh(d: Desk) -> None:

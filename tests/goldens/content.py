@@ -72,12 +72,14 @@ def differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:
     elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         for i, (a, b) in enumerate(zip(expected, found, strict=True)):
             yield from differences(a, b, f"{at}[{i}]")
-    elif isinstance(expected, bool) or isinstance(found, bool) or not _both_numbers(expected, found):
+    elif any(isinstance(x, bool) or not isinstance(x, int | float) for x in (expected, found)):
         if expected != found or type(expected) is not type(found):
             yield f"{at}: {expected!r} became {found!r}"
     elif not math.isclose(expected, found, rel_tol=REL, abs_tol=1e-12):
         yield f"{at}: {expected!r} became {found!r}"
 
 
-def _both_numbers(a: Any, b: Any) -> bool:
-    return isinstance(a, int | float) and isinstance(b, int | float)
+def same(expected: Any, found: Any) -> None:
+    """Fail with the first differences of two JSON values."""
+    wrong = list(differences(expected, found))
+    assert not wrong, f"{len(wrong)} differ, among them:\n" + "\n".join(wrong[:20])

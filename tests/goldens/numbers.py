@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.goldens import content, shelf
-from tests.goldens.adapter import reticent, seeded_run
+from tests.goldens.adapter import said, seeded_run
 from tests.goldens.places import HOME, ROOT
 
 SEED = 20240101
@@ -35,19 +35,9 @@ _SWIM = 'name = "riverswim_homogeneous"\nstates = 3'
 _MIX = 'name = "random_mixture"\ndimension = 3\nseed = 176'
 _PLANT = 'name = "lq"\ninstance = 1'
 # agent -> world, episodes; each stands with its own usual baselines
-ONLINE = {
-    "dp-ucbvi-jdp": (_SWIM, 500),
-    "dp-ucbvi-ldp": (_SWIM, 500),
-    "counts-shuffle": (_SWIM, 500),
-    "sdp-pe": (_SWIM, 500),
-    "dp-apvi": (_SWIM, 500),
-    "private-linopt-vi": (_MIX, 300),
-    "private-linopt-po": (_MIX, 300),
-    "ldp-ucrl-vtr": (_MIX, 300),
-    "private-ofu-rl": (_PLANT, 50),
-    "dp-lqr": (_PLANT, 50),
-    "explore-then-commit": (_PLANT, 50),
-}
+ONLINE = dict.fromkeys(("dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle", "sdp-pe", "dp-apvi"), (_SWIM, 500))
+ONLINE |= dict.fromkeys(("private-linopt-vi", "private-linopt-po", "ldp-ucrl-vtr"), (_MIX, 300))
+ONLINE |= dict.fromkeys(("private-ofu-rl", "dp-lqr", "explore-then-commit"), (_PLANT, 50))
 
 
 def of_run(folder: Path) -> dict[str, Any]:
@@ -62,16 +52,9 @@ def of_recipe(recipe: str, home: Path, on: Path | None) -> dict[str, Any]:
     return of_run(Path(seeded_run(recipe, home, on, SEED)["folder"]))
 
 
-def ingested(card: str | Path, home: Path) -> None:
-    """The card's log, ingested."""
-    said = reticent("ingest", card, home=home)
-    if said.code:
-        raise RuntimeError(said.err)
-
-
 def shipped(card: str, folder: Path) -> dict[str, Any]:
     """Of the recipes that are shipped with a log."""
-    ingested(card, folder / "home")
+    said(folder / "home", "ingest", card)
     return {recipe: of_recipe(recipe, folder / "home", None) for recipe in SHIPPED[card]}
 
 
@@ -86,10 +69,8 @@ def shelf_before(folder: Path) -> Path:
 def before(folder: Path) -> dict[str, Any]:
     """Of recipes that version 0.1 shipped, on the log that it shipped."""
     shelf, home = shelf_before(folder), folder / "home"
-    for verb in (("simulate", "icu_sepsis", "--logs"), ("ingest", "icu_sepsis")):
-        said = reticent(*verb, home=home, shelf=shelf)
-        if said.code:
-            raise RuntimeError(said.err)
+    said(home, "simulate", "icu_sepsis", "--logs", shelf=shelf)
+    said(home, "ingest", "icu_sepsis", shelf=shelf)
     return {recipe: of_recipe(recipe_before(recipe), home, shelf) for recipe in BEFORE}
 
 
@@ -112,7 +93,7 @@ def people(name: str, folder: Path) -> dict[str, Any]:
     (folder / name / "data" / file).write_text(log, encoding="utf-8")
     recipe = (ROOT / "flows" / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
     (folder / name / f"{name}.toml").write_text(recipe.replace(f'card = "{name}"', 'card = "card.toml"'))
-    ingested(folder / name, folder / "home")
+    said(folder / "home", "ingest", folder / name)
     return {name: of_recipe(str(folder / name / f"{name}.toml"), folder / "home", None)}
 
 
@@ -147,7 +128,7 @@ def _played(name: str) -> tuple[str, str]:
 def tiny(card: str, folder: Path) -> dict[str, Any]:
     """Of every recipe on a card of the golden shelf, each a lineage of its own: no spending of another is in it."""
     found: dict[str, Any] = {}
-    ingested(HOME / "shelf" / card, folder / "ingested")
+    said(folder / "ingested", "ingest", HOME / "shelf" / card)
     for recipe in TINY[card]:
         home = shutil.copytree(folder / "ingested", folder / recipe)
         found[recipe] = of_recipe(str(HOME / "shelf" / card / f"{recipe}.toml"), home, None)
@@ -160,7 +141,7 @@ def nights(kind: str, folder: Path) -> dict[str, Any]:
     shelf.lay_out(kind, shop)
     for night in (*shelf.NIGHTS[kind], shelf.NEXT[kind]):
         (shop / "log.csv").write_text(shelf.delivery(kind, night), encoding="utf-8")
-        ingested(shop, folder / "home")
+        said(folder / "home", "ingest", shop)
         day = date(2024, 1, night)
         run = seeded_run(str(shop / f"{kind}.toml"), folder / "home", None, SEED + night, day)
         found[f"night {night}"] = of_run(Path(run["folder"]))
@@ -191,8 +172,5 @@ def simulated(recipe: str, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "golden.toml"
     path.write_text(recipe, encoding="utf-8")
-    said = reticent("simulate", path, home=folder / "home")
-    if said.code:
-        raise RuntimeError(said.err)
-    unsteady = ("files", "folder")
-    return content.numbers({k: v for k, v in said.answer.items() if k not in unsteady})
+    answer = said(folder / "home", "simulate", path)
+    return content.numbers({k: v for k, v in answer.items() if k not in ("files", "folder")})

@@ -11,12 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.goldens.adapter import reticent
+from tests.goldens.adapter import said
 
 
 def charged(home: Path) -> dict[str, Any]:
     """Cap, spending and every charge of both ledgers, by lineage."""
-    shown = [reticent("ledger", "show", *of, home=home, shelf=home / "shelf").answer for of in ((), ward(home))]
+    shown = [said(home, "ledger", "show", *of) for of in ((), ward(home))]
     return {
         d["name"]: {
             "cap_rho": d["cap_rho"],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.goldens import answers
-from tests.goldens.content import differences
+from tests.goldens.content import same
 from tests.goldens.places import expected
 
 
@@ -28,8 +28,3 @@ def test_nothing_else_was_asked(found):
 @pytest.mark.slow
 def test_answers_that_take_longer(tmp_path):
     same(expected("slow"), answers.slow_answers(tmp_path))
-
-
-def same(wanted: Any, found: Any) -> None:
-    wrong = list(differences(wanted, found))
-    assert not wrong, f"{len(wrong)} differ, among them:\n" + "\n".join(wrong[:20])

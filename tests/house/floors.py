@@ -40,28 +40,12 @@ ONLY_IN = {
     "dask": ("pipeline.logs.elsewhere",),
     "polars": ("pipeline.logs", "pipeline.operator", "pipeline.worlds", "reports", "flows.jobs.opened"),
 }
-AGENTS_MAY_NOT = (
-    "pipeline.logs",
-    "pipeline.worlds",
-    "pipeline.online",
-    "pipeline.ledger",
-    "pipeline.privacy.noise",
-    "pipeline.privacy.csprng",
-    "pipeline.statistics.calibration",
-    "pipeline.statistics.linear_sums",
-    "pipeline.statistics.lq",
-    "pipeline.statistics.private_sum",
-    "pipeline.statistics.interactive_counts",
-    "pipeline.statistics.mixture",
-)
+AGENTS_MAY_NOT = ("pipeline.logs", "pipeline.worlds", "pipeline.online", "pipeline.ledger")
+AGENTS_MAY_NOT += ("pipeline.privacy.noise", "pipeline.privacy.csprng")
+_STATISTICS = ("calibration", "linear_sums", "lq", "private_sum", "interactive_counts", "mixture")
+AGENTS_MAY_NOT += tuple(f"pipeline.statistics.{name}" for name in _STATISTICS)
 # no pseudo-random generator: what is released rests on the operating system's randomness alone
-RELEASE_PATH = (
-    "pipeline.privacy",
-    "pipeline.statistics",
-    "pipeline.ledger",
-    "pipeline.logs",
-    "pipeline.transaction",
-)
+RELEASE_PATH = ("pipeline.privacy", "pipeline.statistics", "pipeline.ledger", "pipeline.logs", "pipeline.transaction")
 # learners break ties with a seed of the recipe, and never by what they import
 TIES = ("pipeline.learners",)
 # the one class that may hold a seeded generator, for simulations: it refuses data registered as real

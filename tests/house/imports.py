@@ -38,12 +38,10 @@ def parsed(source: str) -> tuple[ast.Module, Sequence[ast.AST]]:
 
 
 def tree_of(path: Path) -> ast.Module:
-    """The syntax tree of a file."""
     return parsed(path.read_text(encoding="utf-8"))[0]
 
 
 def nodes_of(path: Path) -> Sequence[ast.AST]:
-    """Every node of the syntax tree of a file."""
     return parsed(path.read_text(encoding="utf-8"))[1]
 
 
@@ -62,7 +60,6 @@ def _imported(source: str) -> Sequence[tuple[str, bool]]:
 
 
 def imports(root: Path = ROOT) -> list[Import]:
-    """Every import statement of the product."""
     texts = ((module, path.read_text(encoding="utf-8")) for module, path in files(root))
     return [Import(module, *told) for module, text in texts for told in _imported(text)]
 

@@ -73,9 +73,8 @@ class Watch:
 
 def _sums(called: Any) -> bool:
     """Whether a C function is one that adds rows into cells."""
-    return called is np.bincount or (
-        isinstance(getattr(called, "__self__", None), np.ufunc) and called.__name__ == "at"
-    )
+    of_ufunc = isinstance(getattr(called, "__self__", None), np.ufunc)
+    return called is np.bincount or (of_ufunc and called.__name__ == "at")
 
 
 def _depth(frame: FrameType | None) -> int:

@@ -71,13 +71,7 @@ class Mutant:
 
     @property
     def module(self) -> str:
-        """Import name of the edited file."""
         return ".".join(Path(self.file).with_suffix("").parts)
-
-    @property
-    def asked(self) -> str:
-        """The ids of its tests."""
-        return " ".join(self.tests)
 
     @property
     def edit(self) -> str:
@@ -91,7 +85,6 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    """Every row of ``mutants.toml``."""
     rows = tomllib.loads(MUTANTS.read_text(encoding="utf-8"))["mutant"]
     return [Mutant(**{**row, "tests": tuple(row["tests"])}) for row in rows]
 
@@ -118,13 +111,12 @@ def child(mutant: Mutant, text: str) -> int:
     import pytest
 
     sys.meta_path.insert(0, Edited(mutant, text))
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", COUNTED]
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     # on a busy machine minutes of the clock are no minutes of work
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    return int(pytest.main([*options, *mutant.tests]))
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", COUNTED, *mutant.tests]))
 
 
 def attempt(mutant: Mutant) -> Outcome:
