@@ -42,6 +42,7 @@ from tests.settled import settle
 from tests.skipping import guard
 
 _LONG = ("flows", "goldens", "logs", "transaction")
+SHELF = Path(__file__).resolve().parents[1] / "datasets"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,12 +55,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Slow tests alone are asked for: no worker imports files without one, which are half of the work of collecting."""
     if config.option.markexpr != "slow" or not collection_path.name.startswith("test_"):
         return None
-    return True if "mark.slow" not in collection_path.read_text(encoding="utf-8") else None
+    return True if "slow" not in collection_path.read_text(encoding="utf-8") else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Rooms whose files take long are handed out first, so that no worker is left alone with one of them."""
     items.sort(key=lambda item: item.path.parent.name not in _LONG)
+
+
+def slow(*values: Any) -> Any:
+    """Values of a case that only ``-m slow`` runs."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+def domain_dict(horizon: int, states: Any, actions: Any, ends: Any = (), **more: Any) -> dict[str, Any]:
+    """A domain of so many states and actions, or of those labels."""
+    return {
+        "horizon": horizon,
+        "states": {"column": "state", "labels": states, **({"ends": list(ends)} if ends else {})},
+        "actions": {"column": "action", "labels": actions},
+        **more,
+    }
 
 
 def card_dict(**changes: Any) -> dict[str, Any]:

@@ -1,36 +1,39 @@
-"""LinOpt-VI: the naive page agrees, no noise is the baseline, blocks are the dense form, and the agents learn."""
-
-from __future__ import annotations
+"""LinOpt: the naive pages agree, no noise is the baseline, blocks are the dense form, and the agents learn."""
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from pipeline.agents.linopt import (
+    LearntRewards,
     MixtureTask,
     Moment,
     Problem,
     Regression,
     RegressionRows,
-    ldp,
-    ldp_theory,
     linopt,
+    linopt_po,
     linopt_rewards,
     linopt_vi,
     planned,
+    softmax,
     ucrl_vtr,
 )
-from pipeline.mdp.features import dense_one_hot
-from pipeline.mdp.planning import optimal_values
-from pipeline.mdp.rollout import Trajectory, plan_lengths, plan_starts
-from pipeline.online.mixtures import transition_message
+from pipeline.mdp.features import RewardFeatures, dense_one_hot
+from pipeline.mdp.planning import optimal_values, optimum, policy_value
+from pipeline.mdp.rollout import Rollout, Trajectory, plan_lengths, plan_starts
+from pipeline.online.mixtures import reward_message, transition_message
 from pipeline.online.rollouts import EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import fixed, local, tree
+from pipeline.statistics.private_sum import asked_rho
 from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.catalog import random_mixture, riverswim_homogeneous
+from tests.conftest import slow
 from tests.worlds.mixtures import tabular_mixture
 
 WORLD = SimulatedWorld("tests")
@@ -39,34 +42,39 @@ LOW = random_mixture(6, 2, 3, 4, seed=2)
 MIXTURE = {"name": "random_mixture", "states": 6, "actions": 2, "dimension": 3, "horizon": 4, "seed": 2}
 
 
-def task_of(world, episodes, unit=True, features=None):
-    return MixtureTask(world.mdp.rewards, features or world.features, episodes, unit)
-
-
-def problem(task, regularizer, radii):
-    return Problem(task, Regression(regularizer, radii))
-
-
-def run(world, task, regularizer, radii, growth=1.0, seed=0):
-    agent = linopt_vi(problem(task, regularizer, radii), growth, np.random.default_rng(seed))
-    return play(agent, EpisodeWorld(world.mdp, np.random.default_rng(seed + 1)))
+def task_of(world, episodes, unit=True):
+    return MixtureTask(world.mdp.rewards, world.features, episodes, unit)
 
 
 def baseline(task, lam=0.01):
     return fixed(transition_message(task), task.episodes, lam, WORLD, SeededNoise(0))
 
 
-def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
-    task, none = task_of(RIVER, 60), Ask(epsilon=math.inf, delta=1e-5)
-    plain = run(RIVER, task, baseline(task), linopt(0.01))
-    for make in (tree, local):
-        quiet = make(transition_message(task), 60, none, 0.01, WORLD, SeededNoise(0))
-        assert quiet.guarantee.rho is None
-        played = run(RIVER, task, quiet, linopt(0.01))
-        assert np.array_equal(played.regret, plain.regret)
-        assert np.array_equal(played.result, plain.result)
-    noisy = tree(transition_message(task), 60, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(0))
-    assert not np.array_equal(run(RIVER, task, noisy, linopt(0.01)).regret, plain.regret)
+def problem(task, regularizer=None, radii=None):
+    return Problem(task, Regression(regularizer or baseline(task), radii or linopt(0.01)))
+
+
+def run(world, agent):
+    return play(agent, EpisodeWorld(world.mdp, np.random.default_rng(1)))
+
+
+AGENTS = {"vi": lambda p: linopt_vi(p, 1.05, np.random.default_rng(0)), "po": lambda p: linopt_po(p, 1.05, 2.0)}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit(agent):
+    task = task_of(RIVER, 200)
+
+    def played(make=None, epsilon=math.inf):
+        ask = Ask(epsilon=epsilon, delta=1e-5)
+        regularizer = make and make(transition_message(task), 200, ask, 0.01, WORLD, SeededNoise(0))
+        assert make is None or epsilon < math.inf or regularizer.guarantee.rho is None
+        return run(RIVER, AGENTS[agent](problem(task, regularizer)))
+
+    plain = played()
+    for quiet in (played(tree), played(local)):
+        assert np.array_equal(quiet.regret, plain.regret) and np.array_equal(quiet.result, plain.result)
+    assert not np.array_equal(played(tree, 10.0).regret, plain.regret)
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -136,9 +144,7 @@ def test_the_schedule_is_geometric_and_starts_with_the_first_episode():
 
 
 @pytest.mark.parametrize(
-    "world",
-    [{"name": "riverswim_homogeneous", "states": 3}, pytest.param(MIXTURE, marks=pytest.mark.slow)],
-    ids=["one-hot", "d = 3"],
+    "world", [{"name": "riverswim_homogeneous", "states": 3}, slow(MIXTURE)], ids=["one-hot", "d = 3"]
 )
 def test_ucrl_vtr_learns(simulate, world):
     said = simulate("ucrl-vtr", world, episodes=1500, growth=1.05, beside=["uniform"])
@@ -158,15 +164,115 @@ def test_the_printed_ucrl_bonus_scales_its_first_term_alone():
     np.testing.assert_allclose(ucrl_vtr(0.1, printed=True)(MOMENT), 0.1 * math.sqrt(8) + second)
 
 
-def test_the_local_radius_and_its_theory():
-    np.testing.assert_allclose(ldp(0.3)(MOMENT), 0.3 * 8**0.75 * MOMENT.tops**1.5 * 2)
-    # H = 3: three and two steps to go
-    extra = math.log(8 * 100 * 3 / 0.01) * np.log(np.array([3, 2]) / 0.1) ** 0.25 / 2
-    np.testing.assert_allclose(ldp_theory(4.0, 0.1)(MOMENT), ldp(1.0)(MOMENT) * extra)
+def learnt(world, episodes, features=None, epsilon=math.inf, noise=None):
+    _, S, A = world.mdp.shape
+    rewards = LearntRewards(features or RewardFeatures(None, S, A), world.mdp.rewards.max((1, 2)))
+    task = MixtureTask(rewards, world.features, episodes, True)
+    ask = Ask(epsilon=epsilon, delta=1e-5)
+    shares = ((transition_message(task), Fraction(4, 5)), (reward_message(task), Fraction(1, 5)))
+    p, r = (tree(m, episodes, replace(ask, part=x), 0.01, WORLD, noise or SeededNoise(1)) for m, x in shares)
+    return Problem(task, Regression(p, linopt(0.01)), Regression(r, linopt_rewards(0.01)))
 
 
-def test_the_reward_radius_is_in_reward_units():
-    inside = 2 * math.log(2 / 0.01) + 8 * math.log(1 + 100 / 8)
-    wanted = MOMENT.tops * (math.sqrt(inside) / 2 + math.sqrt(16)) + 0.1
-    np.testing.assert_allclose(linopt_rewards(1.0)(MOMENT), wanted)
-    assert linopt_rewards(0.0)(MOMENT) == pytest.approx(0.0)
+@pytest.mark.parametrize("world", [RIVER, LOW], ids=["one-hot", "d = 3"])
+def test_with_every_episode_planned_it_is_the_page_in_loops(world):
+    n, eta = 6, 3.0
+    H, S, A = world.mdp.shape
+    ours = run(world, linopt_po(problem(task_of(world, n)), 1.0, eta))
+    asked, policy, losses = problem(task_of(world, n)), np.full((H, S, A), 1 / A), []
+
+    def episodes():
+        nonlocal policy
+        for _ in range(n):
+            V, Q = np.zeros((H + 1, S)), np.zeros((H, S, A))
+            ridge, r = asked.transitions.regularizer.ridge(), asked.transitions.regularizer
+            tops, lam, d1 = asked.task.tops, 0.01, world.features.unknowns
+            for h in reversed(range(H)):
+                phi = world.features.phi(V[h + 1])
+                for cell in range(S * A):
+                    block, row = world.features.place(np.array([cell]))
+                    x, free = phi[block[0], row[0]], world.mdp.rewards[h, cell // A, cell % A]
+                    if h < H - 1:
+                        L = np.linalg.inv(ridge.V[h, block[0]])
+                        # rows are unit ones: no response exceeds 1
+                        inside = 2 * np.log(H / 0.01) + d1 * np.log(1 + n / lam)
+                        beta = 0.01 * (np.sqrt(inside) / 2 + np.sqrt(d1 * lam))
+                        free += x @ L @ ridge.U[h, block[0]] + beta * np.sqrt(x @ L @ x)
+                    Q[h, cell // A, cell % A] = min(max(free, 0.0), tops[h])
+                V[h] = [sum(policy[h, s, a] * Q[h, s, a] for a in range(A)) for s in range(S)]
+            losses.append(optimum(world.mdp) - policy_value(world.mdp, policy))
+            trajectory = yield Rollout(policy, 1)
+            r.observe(RegressionRows(asked.task, V).transitions(trajectory))
+            weight = policy * np.exp(eta * Q)
+            policy = weight / weight.sum(-1, keepdims=True)
+        return policy
+
+    theirs = run(world, episodes())
+    np.testing.assert_allclose(ours.regret, theirs.regret, atol=1e-9)
+    np.testing.assert_allclose(ours.result, theirs.result, atol=1e-8)
+    np.testing.assert_allclose(ours.regret, losses, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_it_learns_and_faster_with_the_tuned_step(simulate):
+    slow, fast = (
+        simulate("linopt-po", episodes=3000, growth=1.05, eta=eta, beside=["uniform"])["agents"] for eta in (1, 10)
+    )
+    uniform = slow["uniform"]["regret"]["mean"]
+    losses = [found["linopt-po"]["regret"]["mean"] for found in (slow, fast)]
+    assert losses[1] < 0.3 * losses[0] < 0.3 * uniform
+
+
+def test_a_step_of_length_zero_stays_uniform_and_large_scores_do_not_overflow():
+    played = run(LOW, linopt_po(problem(task_of(LOW, 40)), 1.5, 0.0))
+    assert np.array_equal(played.result, np.full(LOW.mdp.shape, 0.5))
+    np.testing.assert_allclose(softmax(np.array([1e4, 0.0])), [1.0, 0.0])
+
+
+@pytest.mark.parametrize("given", [False, slow(True)], ids=["one-hot", "given"])
+def test_learnt_rewards_are_found_and_cost_their_share(given):
+    S, A = RIVER.mdp.shape[1:]
+    rows = np.eye(S * A).reshape(S, A, -1)[..., [0, S * A - 1]] if given else None
+    features = RewardFeatures(rows, S, A)
+    asked = learnt(RIVER, 400, features)
+    run(RIVER, linopt_vi(asked, 1.05, np.random.default_rng(0)))
+    ridge = asked.rewards.regularizer.ridge()
+    theta = np.linalg.solve(ridge.V, ridge.U[..., None])[..., 0]
+    found = np.einsum("bnd,hbd->hbn", features.phi(), theta).reshape(RIVER.mdp.shape)
+    assert ridge.V.max() > 50
+    assert np.abs(found - RIVER.mdp.rewards)[:, 0, 0].max() < 2e-4
+    played = run(RIVER, linopt_vi(learnt(RIVER, 1500, features), 1.05, np.random.default_rng(0)))
+    assert played.regret[-200:].mean() < 0.05
+    private = learnt(RIVER, 64, features, epsilon=3.0)
+    joint = private.transitions.regularizer.guarantee.beside(private.rewards.regularizer.guarantee)
+    assert joint.rho <= asked_rho(Ask(epsilon=3.0, delta=1e-5))
+
+
+def test_rewards_are_known_or_learnt_but_not_both():
+    asked = problem(task_of(RIVER, 10))
+    with pytest.raises(ValueError, match="either known"):
+        Problem(asked.task, asked.transitions, asked.transitions)
+    with pytest.raises(ValueError, match="nothing about them"):
+        _ = reward_message(asked.task)
+    with pytest.raises(ValueError, match="scale them"):
+        RewardFeatures(np.full((3, 2, 4), 1.0), 3, 2)
+
+
+def test_old_features_are_frozen_and_a_twin_that_recomputes_them_is_caught():
+    def leaves(recompute):
+        """Messages of 4 episodes as the counter holds them after each plan."""
+        asked, kept, history = problem(task_of(RIVER, 4)), [], []
+        for k in range(4):
+            plan = planned(asked, np.random.default_rng(k))
+            kept.append(
+                (RegressionRows(asked.task, plan.V), Trajectory(np.arange(7) % 3, np.ones(6, dtype=int), np.zeros(6)))
+            )
+            now = [(kept[-1][0] if recompute else rows, t) for rows, t in kept]
+            history.append([transition_message(asked.task).integers(rows.transitions(t)) for rows, t in now])
+            asked.observe(*kept[-1])
+        return history
+
+    for recompute in (False, True):
+        history = leaves(recompute)
+        unchanged = all(np.array_equal(history[k][j], history[j][j]) for k in range(4) for j in range(k + 1))
+        assert unchanged is not recompute

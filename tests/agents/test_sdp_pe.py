@@ -1,7 +1,5 @@
 """SDP-PE: against an independent loop reference, without noise, and what elimination may never do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import product
 from math import log, sqrt
@@ -28,6 +26,8 @@ from pipeline.privacy.shuffle import NoiseBits
 from pipeline.statistics.interactive_counts import BatchPrivatizer, CellNoise, noisy_tables, private_batch
 from pipeline.statistics.online_counts import BatchLayout
 from pipeline.worlds.catalog import random_tabular, riverswim
+from tests.conftest import slow
+from tests.statistics.test_consistency import by_bisection
 
 RANDOM = random_tabular(2, 2, 3, seed=5, successors=2).mdp(3)
 CHAIN = riverswim(3, 0.005, 1.0).mdp(3)
@@ -85,10 +85,11 @@ def visits(P, start, policy, h, s, a):
     return total
 
 
-def naive_paper(mdp, task, constants, seen, W_asked=None):
+def naive_paper(mdp, task, seen):
     """Algorithms 1-3 in loops from the released counts; returns the active policies after each stage."""
     H, S, A = mdp.shape
     active, seen, history = every_policy(mdp.shape), list(seen), []
+    iota = log(2 * H * A * task.episodes / 0.1)
     for _, fine, _ in task.stages():
         W, P = np.ones((H, S, A, S), dtype=bool), np.zeros((H, S, A, S))
         for h in range(H - 1):
@@ -96,9 +97,7 @@ def naive_paper(mdp, task, constants, seen, W_asked=None):
             assert ask.steps == (h, h + 1) and not ask.rewards
             _check_exploration(ask, P, mdp.start, active, [(h, s, a) for s in range(S) for a in range(A)])
             for s, a, t in product(range(S), range(A), range(S)):
-                W[h, s, a, t] = counts.n_sas[0, s, a, t] <= 6 * counts.error * H**2 * log(
-                    2 * H * A * task.episodes / 0.1
-                )
+                W[h, s, a, t] = counts.n_sas[0, s, a, t] <= 6 * counts.error * H**2 * iota
                 if not W[h, s, a, t]:
                     P[h, s, a, t] = counts.n_sas[0, s, a, t] / counts.n_sa[0, s, a]
         ask, counts = seen.pop(0)
@@ -110,7 +109,6 @@ def naive_paper(mdp, task, constants, seen, W_asked=None):
             for t in range(S):
                 if h < H - 1 and not W[h, s, a, t]:
                     P[h, s, a, t] = counts.n_sas[h, s, a, t] / n
-        iota = log(2 * H * A * task.episodes / 0.1)
         width = 2 * (sqrt(H**5 * S**2 * A * iota / fine) + S**3 * A**2 * H**5 * counts.error * iota / fine)
         values = [value(P, r, mdp.start, p) for p in active]
         active = [p for p, v in zip(active, values, strict=True) if max(values) - v < width]
@@ -132,9 +130,8 @@ def test_the_paper_mode_is_the_printed_algorithm():
     mdp = random_tabular(2, 2, 2, seed=3, successors=2).mdp(2)
     seen = []
     got = played(mdp, 10**6, BatchPrivatizer(), PAPER, seen=seen)
-    history = naive_paper(mdp, BatchTask(mdp.shape, mdp.start, 10**6), PAPER, seen)
-    assert len(history) == len(got.result.stages)
-    assert len(history[-1]) < 16
+    history = naive_paper(mdp, BatchTask(mdp.shape, mdp.start, 10**6), seen)
+    assert len(history) == len(got.result.stages) and len(history[-1]) < 16
     for active, stage in zip(history, got.result.stages, strict=True):
         assert {p.tobytes() for p in active} == {p.tobytes() for p in stage.active.policies}
 
@@ -149,14 +146,7 @@ def naive_practical(mdp, task, counts, number):
     P, upper, lower = np.zeros((H, S, A, S)), np.zeros((H, S, A)), np.zeros((H, S, A))
     for h, s, a in product(range(H), range(S), range(A)):
         if h < H - 1:
-            x = [max(0.0, n) for n in n_sas[h, s, a]]
-            goal = max(0.0, sum(n_sas[h, s, a]))
-            # water-filling by bisection
-            low, high = 0.0, max(x) + 1
-            for _ in range(200):
-                level = (low + high) / 2
-                low, high = (level, high) if sum(max(0.0, v - level) for v in x) > goal else (low, level)
-            x = [max(0.0, v - high) for v in x]
+            x = by_bisection(max(0.0, n_sas[h, s, a].sum()), np.maximum(n_sas[h, s, a], 0.0))
             N = sum(x)
             for t in range(S):
                 if x[t] > 2 * sd:
@@ -210,12 +200,7 @@ def test_without_noise_it_is_its_baseline_to_the_last_bit(constants):
 
 @pytest.mark.parametrize("mdp", [RANDOM, CHAIN])
 @pytest.mark.parametrize(
-    "constants",
-    [
-        SdpPeConstants(),
-        pytest.param(SdpPeConstants(mixed=True), marks=pytest.mark.slow),
-        pytest.param(SdpPeConstants(pooled=False, mixed=True), marks=pytest.mark.slow),
-    ],
+    "constants", [SdpPeConstants(), slow(SdpPeConstants(mixed=True)), slow(SdpPeConstants(pooled=False, mixed=True))]
 )
 @pytest.mark.parametrize("privatizer", [SHUFFLE, BatchPrivatizer()])
 def test_the_optimal_policy_is_kept_in_every_stage(mdp, constants, privatizer):
@@ -282,8 +267,7 @@ def test_a_single_step_has_nothing_to_explore_crudely():
 def test_crude_batches_release_one_step_and_no_rewards():
     seen = []
     played(RANDOM, 1000, SHUFFLE, PAPER, seen=seen)
-    crude = [ask for ask, _ in seen if not ask.rewards]
-    fine = [ask for ask, _ in seen if ask.rewards]
+    crude, fine = ([ask for ask, _ in seen if ask.rewards == paid] for paid in (False, True))
     assert {ask.steps for ask in crude} == {(0, 1), (1, 2)} and {ask.steps for ask in fine} == {(0, 3)}
     assert len(crude) == 2 * len(fine)
     # two tables of one step, and three tables of all: what a user can move
@@ -294,11 +278,9 @@ def test_mixtures_are_drawn_and_without_them_every_policy_is_active():
     for mixed in (True, False):
         seen = []
         got = played(RANDOM, 50_000, SHUFFLE, SdpPeConstants(mixed=mixed), seen=seen)
-        outside = 0
-        for (ask, _), before in zip(seen[1:], got.result.stages, strict=False):
-            used = ask.policies[ask.episodes > 0]
-            outside += sum(not before.active.keeps(p) for p in used)
-        assert (outside > 0) == mixed
+        used = zip(seen[1:], got.result.stages, strict=False)
+        kept = [before.active.keeps(p) for (ask, _), before in used for p in ask.policies[ask.episodes > 0]]
+        assert all(kept) != mixed
 
 
 def test_an_active_set_of_another_model_is_refused():
@@ -308,11 +290,8 @@ def test_an_active_set_of_another_model_is_refused():
 
 
 def test_ties_are_random_in_a_list_too():
-    policies = np.array(every_policy((2, 1, 2)))
-    plays = [
-        Listed(np.ones(1), policies).most_visits(np.ones((2, 1, 2, 1)), np.array([[0, 0, 1]]), np.random.default_rng(k))
-        for k in range(12)
-    ]
+    listed, target = Listed(np.ones(1), np.array(every_policy((2, 1, 2)))), np.array([[0, 0, 1]])
+    plays = [listed.most_visits(np.ones((2, 1, 2, 1)), target, np.random.default_rng(k)) for k in range(12)]
     assert {tuple(p.policies[0, 0, :, 0]) for p in plays} == {(1, 0), (1, 1)}
 
 

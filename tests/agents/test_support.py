@@ -1,17 +1,16 @@
-"""A policy leaves practice only where people have been: worlds in which what nobody tried is worse."""
-
-from __future__ import annotations
+"""A policy leaves practice only where people have been, and shares are shares whatever noise made of the model."""
 
 from functools import cache
 from itertools import product
 from statistics import NormalDist
 
 import numpy as np
+import polars as pl
 import pytest
 
 from pipeline.agents import support
 from pipeline.agents.support import floor, practice, released_visits, supported, unsupported
-from pipeline.learners.terms import Evaluate, Privacy, Terms
+from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.mdp.model import stationary_mdp
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
@@ -22,8 +21,8 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.planning_counts import private_counts
 from pipeline.worlds.simulated_logs import sample_people
 from reticent import Card
-from tests.campaigns.tabular_evaluation import evaluate_once
-from tests.conftest import card_dict
+from tests.campaigns.tabular_evaluation import evaluate_once, in_a_world
+from tests.conftest import card_dict, domain_dict, slow
 
 TRIED, ACTIONS = 2, 4
 # agent, states, steps, successors of a pair, people, rho; and seeds: fewer where all of five were wrong before
@@ -36,12 +35,8 @@ WORLDS = (
 
 
 def card_of(states: int, horizon: int, people: int, **more) -> Card:
-    domain = {
-        "horizon": horizon,
-        "states": {"column": "state", "labels": [f"s{i}" for i in range(states)], "ends": ["end"]},
-        "actions": {"column": "action", "labels": ACTIONS},
-        "dynamics": "stationary",
-    }
+    labels = [f"s{i}" for i in range(states)]
+    domain = domain_dict(horizon, labels, ACTIONS, ["end"], dynamics="stationary")
     return Card.model_validate(card_dict(domain=domain, unit={"user": "user_id", "users_public": people}, **more))
 
 
@@ -117,7 +112,7 @@ def test_the_floor_is_that_of_the_largest_of_all_empty_cells():
         assert NormalDist(0, sd).cdf(floor(sd, cells)) == pytest.approx(1 - 0.01 / cells)
 
 
-@pytest.mark.parametrize("tables", ["one_table", pytest.param("two_tables", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tables", ["one_table", slow("two_tables")])
 def test_of_empty_logs_one_in_a_hundred_has_a_cell_that_speaks(monkeypatch, tables):
     empty = np.zeros((1, 30, ACTIONS), np.int64)
 
@@ -183,9 +178,56 @@ def test_counts_of_people_who_did_not_make_the_policy_speak_from_two_deviations(
     visits = np.zeros((1, 30, ACTIONS), np.int64)
     _, sd = released_visits(released(visits, 0.05, 0)[0], 1)
     visits[0, :, 0], visits[0, :, 1] = round(40 * sd), round(3 * sd)
-    ours, theirs = (
-        np.mean([supported(released(visits, 0.05, s)[0], 1, theirs=t)[0, :, 1] for s in range(20)])
-        for t in (False, True)
+    drawn = [released(visits, 0.05, s)[0] for s in range(20)]
+    ours, theirs = (np.mean([supported(d, 1, theirs=t)[0] for d in drawn], axis=(0, 1)) for t in (False, True))
+    assert ours[1] < 0.4 and 0.75 < theirs[1] < 0.95 and theirs[2:].mean() < 0.04
+
+
+@pytest.mark.parametrize(("rho", "dynamics"), [(1.0, "stationary"), slow(0.001, "stationary"), slow(1.0, "per_step")])
+def test_an_effective_sample_size_is_a_share_of_rows(rho, dynamics):
+    """An episode has H rows of practice: without them in the sum, the share of an untouched log was H."""
+    domain = domain_dict(6, ["s0", "s1", "s2"], 2, ["end"], dynamics=dynamics)
+    card = Card.model_validate(card_dict(domain=domain, unit={"user": "user_id", "users_public": 2000}))
+    terms = Terms("shares", "dp-apvi", Privacy(rho=rho), Planner(), evaluate=Evaluate(people=0.3))
+    for seed in range(3):
+        found, *_ = in_a_world(card, terms, seed, at_random=True)
+        (share,) = [d.value for d in found.diagnostics if d.name.startswith("effective sample size")]
+        # at rho = 0.001 noise may hide every row that the policy could rest on: then the share is that of none
+        assert 0 <= share <= 1 and (share > 0 or rho < 1)
+
+
+def test_logged_chances_are_right_where_practice_sees_more_than_the_card():
+    """One step: who does well anyway is given ``b`` more often, and ``b`` does nothing.  The release sees a gain."""
+    domain = domain_dict(1, ["s0"], ["a", "b"], ["end"])
+    source = {"files": ["a.csv"], "columns": {**card_dict()["source"]["columns"], "behavior_prob": "p"}}
+    unit = {"user": "user_id", "users_public": 20_000}
+    card = Card.model_validate(card_dict(domain=domain, unit=unit, source=source))
+    n, rng = 20_000, np.random.default_rng(11)
+    hidden = rng.random(n) < 0.5
+    chance_b = np.where(hidden, 0.9, 0.1)
+    done = rng.random(n) < chance_b
+    rows = pl.DataFrame(
+        {
+            "user_id": np.arange(n),
+            "episode_id": np.zeros(n, dtype=np.int64),
+            **dict.fromkeys(("step", "state"), np.zeros(n, dtype=np.int32)),
+            "action": done.astype(np.int32),
+            "reward": (rng.random(n) < np.where(hidden, 0.8, 0.2)).astype(float),
+            "next_state": np.ones(n, dtype=np.int32),
+            "terminated": np.ones(n, dtype=bool),
+            "behavior_prob": np.where(done, chance_b, 1 - chance_b),
+        }
     )
-    empty = np.mean([supported(released(visits, 0.05, s)[0], 1, theirs=True)[0, :, 2:] for s in range(20)])
-    assert ours < 0.4 and 0.75 < theirs < 0.95 and empty < 0.04
+
+    def asked(**how):
+        terms = Terms("hidden", "dp-apvi", Privacy(rho=3.0), evaluate=Evaluate(people=0.3, **how))
+        found, policy = evaluate_once(card, terms, [rows], 0, at_random=False)
+        assert not policy.abstains.any() and policy.probabilities[0, 0, 1] == 1
+        return found
+
+    assert asked().improvement.lower > 0.1, "a gain that nobody has, with a narrow interval"
+    found = asked(probabilities="logged", least=0.1)
+    gain = found.improvement
+    assert gain.lower < 0 < gain.upper < 0.15 and abs(found.ratios) < 4
+    # the release knows of no chance below 1/2: weights are cut there, and the check says so
+    assert asked(probabilities="logged").ratios < -4

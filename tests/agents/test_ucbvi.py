@@ -1,7 +1,5 @@
 """UCBVI: the naive page agrees, no noise is the baseline, ties are even, batches end in time, and it learns."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -28,14 +26,16 @@ from pipeline.declaration.card import task_of as declared_task
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Batch, Pace, Rollout, batch_ends
 from pipeline.online.rollouts import CountWorld, EpisodeWorld, play
-from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import exact, joint, local
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, nothing_seen
 from pipeline.worlds.catalog import random_tabular, riverswim_homogeneous
 from tests.agents.test_apvi import private_release, sample, world
+from tests.conftest import slow
+from tests.privacy.handles import WORLD
+from tests.statistics.test_consistency import by_bisection
 
-WORLD = SimulatedWorld("tests")
 RIVER = riverswim_homogeneous(3).mdp(6)
 RANDOM = random_tabular(3, 2, 4, seed=3, successors=2).mdp(4)
 
@@ -43,19 +43,13 @@ RANDOM = random_tabular(3, 2, 4, seed=3, successors=2).mdp(4)
 def task_of(mdp, pooled=False, rewards=False):
     H, S, A = mdp.shape
     lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
-    layout = OnlineLayout(H, S, A, pooled, rewards)
-    if rewards:
-        return CountTask(None, 0 * lowest, highest, mdp.start, layout)
-    return CountTask(mdp.rewards, lowest, highest, mdp.start, layout)
+    known, lowest = (None, 0 * lowest) if rewards else (mdp.rewards, lowest)
+    return CountTask(known, lowest, highest, mdp.start, OnlineLayout(H, S, A, pooled, rewards))
 
 
-def run(mdp, desk, episodes, seed=0, task=None, growth=2.0, constants=None):
-    agent = ucbvi(task or task_of(mdp), Pace(episodes, growth), constants or UcbviConstants())
-    return play(agent, CountWorld(mdp, desk, np.random.default_rng(seed)))
-
-
-def baseline(task, seed=0):
-    return exact(task.layout, 10**4, WORLD, SeededNoise(seed))
+def run(mdp, desk, episodes, constants=None):
+    agent = ucbvi(task_of(mdp), Pace(episodes, 2.0), constants or UcbviConstants())
+    return play(agent, CountWorld(mdp, desk, np.random.default_rng(0)))
 
 
 def counts_of(task, rng, sd):
@@ -69,14 +63,8 @@ def naive_counts(counts, z):
     G, S, A, _ = counts.n_sas.shape
     n_sas, bare = np.zeros((G, S, A, S)), np.zeros((G, S, A, S))
     for g, s, a in np.ndindex(G, S, A):
-        total, parts = max(0.0, sum(counts.n_sas[g, s, a])), [max(0.0, x) for x in counts.n_sas[g, s, a]]
-        low, high = -1e6, 1e6
-        for _ in range(200):
-            t = (low + high) / 2
-            low, high = (t, high) if sum(max(0.0, x - t) for x in parts) > total else (low, t)
-        over = sum(parts) > total
-        x = [max(0.0, v - high) if over else v + (total - sum(parts)) / S for v in parts]
-        bare[g, s, a] = x if total > 0 else 0.0
+        x = counts.n_sas[g, s, a]
+        bare[g, s, a] = by_bisection(max(0.0, x.sum()), np.maximum(x, 0.0))
         n_sas[g, s, a] = bare[g, s, a] + z * counts.sd_sas * math.sqrt(S) / S
     return n_sas, bare
 
@@ -137,7 +125,7 @@ def test_values_agree_with_the_page_in_loops(sd, pooled, rewards, sign):
 
 def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
     task, quiet = task_of(RIVER), Ask(epsilon=math.inf, delta=1e-5)
-    plain = run(RIVER, baseline(task), 3000)
+    plain = run(RIVER, exact(task.layout, 10**4, WORLD, SeededNoise(0)), 3000)
     for desk in (
         joint(task.layout, 10**4, 3000, quiet, WORLD, SeededNoise(0)),
         local(task.layout, 3000, quiet, WORLD, SeededNoise(0)),
@@ -152,8 +140,8 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
 def test_values_are_optimistic_with_the_theory_and_pessimistic_with_the_bonus_subtracted():
     task, best = task_of(RIVER), optimal_values(RIVER)[1]
     desk = joint(task.layout, 10**4, 4000, Ask(epsilon=1.0, delta=1e-5), WORLD, SeededNoise(0))
-    run(RIVER, desk, 4000, constants=theory(36, 4000))
     k = theory(36, 4000)
+    run(RIVER, desk, 4000, k)
     assert (best - 1e-12 <= planned(task, desk.counts(), k).V).all()
     lower = planned(task, desk.counts(), k, -1)
     assert (best + 1e-12 >= lower.V).all()
@@ -170,8 +158,7 @@ def test_ties_go_to_the_unclipped_value_and_what_is_left_is_played_evenly():
     n[0, 1, 0] = 40.0
     plan = planned(task, OnlineCounts(9, n, None, 1e3, 0.0), UcbviConstants(z=0.0))
     # both are clipped, and the bonus of the rarer one is larger
-    assert plan.tied[0, 1]
-    assert np.array_equal(plan.policy[0, 1], [0.0, 1.0])
+    assert plan.tied[0, 1] and np.array_equal(plan.policy[0, 1], [0.0, 1.0])
 
 
 def test_a_policy_is_worth_playing_until_it_doubles_the_visits_of_a_cell():
@@ -194,17 +181,7 @@ def test_batches_end_as_declared_or_sooner_and_never_outnumber_the_leaves():
         pace, played, batches = Pace(1000, 2.0, most=most), 0, 0
         while played < 1000:
             played, batches = played + pace.length(played, batches, room), batches + 1
-        assert played == 1000
-        assert batches <= most
-        assert batches == (len(pace.ends) if room == math.inf else most)
-
-
-def episode_by_episode(policies, sizes, seen):
-    for policy, size in zip(policies, sizes, strict=True):
-        ask = Rollout(policy)
-        for _ in range(size):
-            seen.append((yield ask))
-    return policies[-1]
+        assert played == 1000 and batches == (len(pace.ends) if room == math.inf else most) <= most
 
 
 @pytest.mark.slow
@@ -229,23 +206,25 @@ def test_counts_drawn_at_once_have_the_law_of_episodes_played_one_by_one():
         yield Batch(np.eye(2)[policy], size)
         return UcbviResult(np.eye(2)[policy], 0.0)
 
-    fast, slow = [], []
+    def one_by_one(n):
+        for _ in range(size):
+            t = yield Rollout(policy)
+            np.add.at(n, (np.arange(4), t.states[:-1], t.actions, t.states[1:]), 1)
+        return policy
+
+    fast, single = [], []
     for _ in range(runs):
         keep = Keep()
         play(once(), CountWorld(RANDOM, keep, rng))
         fast.append(keep.n)
-        seen = []
-        play(episode_by_episode([policy], [size], seen), EpisodeWorld(RANDOM, rng))
-        n = np.zeros((4, 3, 2, 3))
-        for t in seen:
-            np.add.at(n, (np.arange(4), t.states[:-1], t.actions, t.states[1:]), 1)
-        slow.append(n)
-    fast, slow = np.array(fast), np.array(slow)
-    for i in np.argwhere(fast.std(0) + slow.std(0) > 0):
+        single.append(n := np.zeros((4, 3, 2, 3)))
+        play(one_by_one(n), EpisodeWorld(RANDOM, rng))
+    fast, single = np.array(fast), np.array(single)
+    for i in np.argwhere(fast.std(0) + single.std(0) > 0):
         at = (slice(None), *i)
-        assert stats.ks_2samp(fast[at], slow[at], method="asymp").pvalue > 1e-5
+        assert stats.ks_2samp(fast[at], single[at], method="asymp").pvalue > 1e-5
     # joint law: covariances of all cells agree to sampling error
-    a, b = (np.cov(x.reshape(runs, -1), rowvar=False) for x in (fast, slow))
+    a, b = (np.cov(x.reshape(runs, -1), rowvar=False) for x in (fast, single))
     assert np.abs(a - b).max() < 6 * a.max() / math.sqrt(runs / 2)
     assert (fast.sum((2, 3, 4)) == size).all()
 
@@ -273,10 +252,7 @@ def test_a_whole_batch_is_not_staked_on_a_cell_that_only_noise_recommends():
     assert totals[1.0] < 800 < totals[math.inf]
 
 
-@pytest.mark.parametrize(
-    ("pooled", "rewards"),
-    [*(pytest.param(pooled, False, marks=pytest.mark.slow) for pooled in (False, True)), (False, True)],
-)
+@pytest.mark.parametrize(("pooled", "rewards"), [*(slow(pooled, False) for pooled in (False, True)), (False, True)])
 def test_what_noise_does_to_a_value_is_its_deviation_when_noise_is_drawn_again(pooled, rewards):
     rng, task = np.random.default_rng(6), task_of(RANDOM, pooled, rewards)
     n = rng.integers(2000, 4000, (*task.layout.cells, task.layout.states)).astype(float)
@@ -320,9 +296,7 @@ def test_the_policy_to_play_next_tries_what_was_never_seen_and_reaches_the_upper
     sums.tables["r_sa"][0, 0, 2] = 0
     for ask in (Ask(), Ask(1.0)):
         counts = private_release(card, ask)(sums, SeededNoise(3))
-        task = replace(
-            declared_task(card), allowed=np.array([[True, True, True], [True, False, True], [True, True, True]])
-        )
+        task = replace(declared_task(card), allowed=np.arange(9).reshape(3, 3) != 4)
         for preset in ("paper", "tail", "practical"):
             k = constants(preset, 36)
             plan = optimistic(counts, task, k, rng)

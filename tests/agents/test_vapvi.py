@@ -1,7 +1,5 @@
 """VAPVI, PEVI and one-shot planning: against a naive reference, against each other, and at what they promise."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -37,19 +35,19 @@ from pipeline.statistics.linear_sums import (
 )
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import PrivateRegression
+from tests.privacy.handles import Silent
 
 C, K, Q = LinearConstants(C=0.3), 400, 1024
 
 
-def setting(ask: LinearTerms, w: LinearWorld, seed: int = 0) -> tuple[LinearPlan, TalliedRows]:
-    H = w.mdp.horizon
-    plan = LinearPlan(LinearDomain("003", "synthetic", H, K), ask, w.features)
-    return plan, count_rows(plan, {"both": w.counts(K, np.random.default_rng(seed))}, w.mdp.rewards)
+def setting(ask: LinearTerms, w: LinearWorld, people: int = K, seed: int = 0) -> tuple[LinearPlan, TalliedRows]:
+    plan = LinearPlan(LinearDomain("003", "synthetic", w.mdp.horizon, people), ask, w.features)
+    return plan, count_rows(plan, {"both": w.counts(people, np.random.default_rng(seed))}, w.mdp.rewards)
 
 
-def planned(ask: LinearTerms, w: LinearWorld, c: LinearConstants = C, seed: int = 0) -> LinearResult:
-    plan, rows = setting(ask, w, seed)
-    desk = InteractiveRegression(plan, rows, SeededNoise(seed))
+def planned(ask: LinearTerms, w: LinearWorld, c: LinearConstants = C, noise=None) -> LinearResult:
+    plan, rows = setting(ask, w)
+    desk = InteractiveRegression(plan, rows, noise or SeededNoise(0))
     return vapvi(desk, linear_task(plan), c, np.random.default_rng(0), centred=ask.variant != "paper")
 
 
@@ -105,16 +103,13 @@ def test_the_paper_variant_without_noise_is_the_printed_algorithm(world):
 
 @pytest.mark.parametrize("variant", ["paper", "centred"])
 def test_dp_vapvi_with_zero_noise_is_vapvi_to_the_bit(variant, monkeypatch):
-    class Zeros(SeededNoise):
-        def gaussian(self, size, variance, data):
-            return np.zeros(size, dtype=np.int64)
-
     exact = planned(LinearTerms(Ask(None), variant), wide_world())
-    silent = lambda layout, whole: PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))  # noqa: E731
+
+    def silent(layout, whole):
+        return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))
+
     monkeypatch.setattr(desk_module, "call_sum", silent)
-    plan, rows = setting(LinearTerms(Ask(Fraction(1)), variant), wide_world())
-    desk = InteractiveRegression(plan, rows, Zeros(0))
-    noisy = vapvi(desk, linear_task(plan), C, np.random.default_rng(0), centred=variant != "paper")
+    noisy = planned(LinearTerms(Ask(Fraction(1)), variant), wide_world(), noise=Silent(0))
     np.testing.assert_array_equal(exact.V, noisy.V)
     np.testing.assert_array_equal(exact.policy.probabilities, noisy.policy.probabilities)
 
@@ -139,8 +134,7 @@ def test_an_end_widens_the_window_to_zero():
 def test_private_learning_on_appendix_f_beats_uniform_by_far():
     """K = 1000, rho = 25: the campaign reports 20 runs; one is enough to notice that it stopped learning."""
     w = linear_003(0, "balanced")
-    plan = LinearPlan(LinearDomain("003", "synthetic", 20, 1000), LinearTerms(Ask(Fraction(25))), w.features)
-    rows = count_rows(plan, {"both": w.counts(1000, np.random.default_rng(5))}, w.mdp.rewards)
+    plan, rows = setting(LinearTerms(Ask(Fraction(25))), w, 1000, 5)
     desk = InteractiveRegression(plan, rows, SeededNoise(5))
     result = vapvi(desk, linear_task(plan), LinearConstants(), np.random.default_rng(0))
     assert w.mdp.start @ optimal_values(w.mdp)[1][0] - policy_value(w.mdp, result.policy) < 0.3
@@ -197,18 +191,16 @@ def test_with_weights_of_one_vapvi_is_pevi(rho):
     w = linear_003(0)
     one = planned(LinearTerms(Ask(rho)), w)
     plan, rows = setting(LinearTerms(Ask(rho)), w)
-    task = linear_task(plan)
-    two = pevi(InteractiveRegression(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), C.C * 10**0.5)
+    desk = InteractiveRegression(plan, rows, SeededNoise(0))
+    two = pevi(desk, linear_task(plan), C, np.random.default_rng(0), C.C * 10**0.5)
     np.testing.assert_array_equal(one.V, two.V)
     assert not one.weighted.any()
 
 
 def test_the_theorys_beta_pushes_every_value_to_zero():
     plan, rows = setting(LinearTerms(Ask(None)), linear_003(0))
-    task = linear_task(plan)
-    result = pevi(
-        InteractiveRegression(plan, rows, SeededNoise(0)), task, C, np.random.default_rng(0), theory_beta(task, 0.1)
-    )
+    task, desk = linear_task(plan), InteractiveRegression(plan, rows, SeededNoise(0))
+    result = pevi(desk, task, C, np.random.default_rng(0), theory_beta(task, 0.1))
     assert result.V.max() == 0 and result.tied.all()
     # ties go to the unclipped Q: not to action 0 by default, nor to chance
     assert (result.policy.probabilities.max(axis=2) == 1).all()

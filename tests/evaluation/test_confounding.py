@@ -1,7 +1,5 @@
 """What is said of hidden traits: every status, what wins over what, and where a declaration counts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -80,7 +78,7 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("changes", "declared", "status", "why"), [r[1:] for r in TABLE], ids=[r[0] for r in TABLE])
-def test_status_and_why(changes: dict[str, Any], declared: dict[str, Any], status: str, why: str) -> None:
+def test_status_and_why(changes, declared, status, why):
     told = confounding(evaluation(**changes), **declared)
     assert told is not None
     assert told.status == status and why.lower() in told.why.lower(), told
@@ -88,7 +86,7 @@ def test_status_and_why(changes: dict[str, Any], declared: dict[str, Any], statu
     assert told.strength == 0.31
 
 
-def test_nothing_is_said_of_what_nobody_asked_and_of_what_changes_nothing() -> None:
+def test_nothing_is_said_of_what_nobody_asked_and_of_what_changes_nothing():
     assert confounding(None, **LONG) is None
     assert confounding(evaluation(changes=False, placebo=9.0), **LONG) is None
     unknown = confounding(evaluation(strength=None), **LONG)
@@ -110,7 +108,7 @@ def test_one_step_is_alike_without_a_word():
         ({**SHORT, "recorded": True, "course": True}, "outcomes"),
     ],
 )
-def test_what_the_state_must_explain(declared: dict[str, Any], condition: str | None) -> None:
+def test_what_the_state_must_explain(declared, condition):
     told = confounding(evaluation(), **declared)
     assert told is not None and told.condition == condition
     assert ("Effects that come later" in told.why) == declared["course"]

@@ -1,7 +1,5 @@
 """The small shop with a feature map, and recipes of every linear agent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.flows.shop import lay_out

@@ -1,7 +1,5 @@
 """A small plant with people behind it: a card, a CSV log with a column a coordinate, and recipes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

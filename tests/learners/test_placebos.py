@@ -1,7 +1,5 @@
 """Two placebos through the product: each sees a trait that the other cannot, and neither speaks where none is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from pipeline.learners.learner import plan_run
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from tests.campaigns.hostile_families import Twist, build
 from tests.campaigns.hostile_worlds import SHARE, Case, card_of, learnt_of
+from tests.conftest import slow
 
 SIZES = {
     "horizon": (6, 6),
@@ -20,10 +19,7 @@ SIZES = {
     "alike": 1.0,
 }
 TRAIT = {**SIZES, "alike": 1.0, "ending": 0.0, "trait": (2, 2), "on_choice": (1.5, 1.5)}
-AGENTS = [
-    ("dp-one-step", "per_step"),
-    *(pytest.param(agent, "per_step", marks=pytest.mark.slow) for agent in ("dp-apvi", "dp-vapvi")),
-]
+AGENTS = [("dp-one-step", "per_step"), *(slow(agent, "per_step") for agent in ("dp-apvi", "dp-vapvi"))]
 
 
 def told(twist, agent, dynamics, seed, rho=1.0):

@@ -1,17 +1,12 @@
 """Every agent from outside: it plays, says what it guarantees, plays the same again, and refuses what does not fit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from reticent import CardError
-from tests.online.simulated import RIVER
+from tests.online.simulated import GAME, LARGE, PLANT, RIVER
 
-PLANT = {"name": "lq", "instance": 1}
 INHOMOGENEOUS, MIXTURE = {"name": "riverswim_inhomogeneous"}, {"name": "random_mixture"}
-GAME = {"name": "random", "states": 2, "actions": 2, "horizon": 3, "successors": 2, "seed": 5}
-LARGE = {"name": "random", "states": 5, "actions": 3, "horizon": 5, "successors": 5}
 # agent, world, trust, asked epsilon, least share of it that the noise must be worth; and what else the recipe says
 PLAYED = [
     *(("ucbvi", RIVER, "none", None, 0, {"rewards": rewards}) for rewards in ("known", "learnt")),

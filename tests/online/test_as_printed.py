@@ -1,7 +1,5 @@
 """``calibration = "paper", constants = "paper"`` is the printed pseudo-code: what each page prints, by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -20,6 +18,7 @@ from pipeline.online.trial import Trial
 from pipeline.statistics.mixture import LATTICE
 from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.catalog import Mixture
+from tests.conftest import slow
 
 K, EPSILON, DELTA, ALPHA = 20, 1.0, 0.1, 0.01
 PAPER = (("constants", "paper"),)
@@ -72,10 +71,7 @@ def test_paper_000(agent):
         assert drawn == pytest.approx(scale * row * value, rel=1e-6)
     # regularizer: lambda_min, lambda_max = Sigma, 3 Sigma beyond lambda = 1 for values up to H
     lam = (value / H) ** 2
-    for regression, reach, unknowns in (
-        (found.transitions, task.tops[1:-1], D),
-        (found.rewards, task.most, S * A),
-    ):
+    for regression, reach, unknowns in ((found.transitions, task.tops[1:-1], D), (found.rewards, task.most, S * A)):
         r = regression.regularizer
         b = r.ridge()
         own = lam if regression is found.transitions else (float(task.most.max()) / H) ** 2
@@ -186,7 +182,7 @@ def widest(trial: Trial, episodes: int) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("unit", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("unit", [False, slow(True)])
 @pytest.mark.parametrize("agent", ["linopt-po", "private-linopt-vi"])
 def test_the_lemma_covers_on_rows_as_printed_and_on_unit_rows(agent, unit):
     plain, found = agent == "linopt-po", np.zeros(H - 1)

@@ -1,7 +1,5 @@
 """Cells and rows: the order of a sweep, what a cell depends on, what a row says; one registration an agent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

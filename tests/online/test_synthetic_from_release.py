@@ -1,7 +1,5 @@
 """Logs from a release follow the released model, and nothing but the run's folder is read for them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tomllib
@@ -18,6 +16,7 @@ from pipeline.worlds.synthetic import PRACTICE, checked, read_run, released_card
 from reticent import CardError, LogOptions, Store
 from tests.flows.shop import lay_out
 from tests.jobs import home_at, ingest_job, register_job, run_job
+from tests.statistics.test_consistency import by_bisection
 
 H, L, A, S = 3, 2, 3, 3
 STATES, ACTIONS = ["cold", "warm", "gone"], ["none", "mail", "call"]
@@ -55,18 +54,6 @@ def log(real_run: Path, tmp_path_factory: pytest.TempPathFactory) -> pl.DataFram
     return rows_of(write(real_run, tmp_path_factory.mktemp("large"), episodes=60_000, seed=1))
 
 
-def consistent(noisy: np.ndarray) -> np.ndarray:
-    """Parts that are not below 0 and add up to the noisy total: the least is taken from, or given to, all alike."""
-    total, parts = max(0.0, float(noisy.sum())), np.maximum(noisy, 0.0)
-    if parts.sum() <= total:
-        return parts + (total - parts.sum()) / len(parts)
-    low, high = 0.0, float(parts.max())
-    for _ in range(200):
-        level = (low + high) / 2
-        low, high = (level, high) if np.maximum(parts - level, 0).sum() > total else (low, level)
-    return np.maximum(parts - high, 0)
-
-
 def released(run: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Consistent counts ``(H, L, A, S)``, noisy visits and rewards ``(H, L, A)`` of the release's own integers."""
     told = pl.read_parquet(run / "release.parquet")
@@ -75,7 +62,8 @@ def released(run: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         told.filter(pl.col("table") == name)["value"].to_numpy().reshape(shape).astype(float)
         for name, shape in shapes.items()
     )
-    return np.apply_along_axis(consistent, -1, n_sas), np.maximum(n_sas.sum(-1), 0), r_sa
+    whole = np.apply_along_axis(lambda n: by_bisection(max(0.0, n.sum()), np.maximum(n, 0.0)), -1, n_sas)
+    return whole, np.maximum(n_sas.sum(-1), 0), r_sa
 
 
 def counted(log: pl.DataFrame, *by: str) -> np.ndarray:
@@ -109,13 +97,13 @@ def chi_square(log: pl.DataFrame, run: Path, *, behind: int = 0) -> float:
     return float(stats.chi2.sf(score, freedom))
 
 
-def test_sampled_frequencies_are_those_of_the_release_and_of_no_other(real_run: Path, log: pl.DataFrame):
+def test_sampled_frequencies_are_those_of_the_release_and_of_no_other(real_run, log):
     # two-sided: too good a fit would be as wrong as a bad one
     assert 1e-6 < chi_square(log, real_run) < 1 - 1e-6
     assert chi_square(log, real_run, behind=1) < 1e-12
 
 
-def test_mean_rewards_converge_to_the_released_ones_on_the_lattice(real_run: Path, log: pl.DataFrame):
+def test_mean_rewards_converge_to_the_released_ones_on_the_lattice(real_run, log):
     assert set(log["reward"]) <= {0.0, 1.0, 2.0}
     whole, _, r_sa = released(real_run)
     n, total = counted(log, "step", "state", "action"), np.zeros((H, L, A))
@@ -126,9 +114,7 @@ def test_mean_rewards_converge_to_the_released_ones_on_the_lattice(real_run: Pat
     assert np.abs(total[often] / n[often] - told).max() < 0.1 and np.ptp(told) > 0.3
 
 
-def test_the_folder_says_what_it_is_and_runs_without_a_truth_though_store_and_ledger_are_gone(
-    real_run: Path, tmp_path: Path
-):
+def test_the_folder_says_what_it_is_and_runs_without_a_truth_though_store_and_ledger_are_gone(real_run, tmp_path):
     said = write(real_run, tmp_path / "home", episodes=800, seed=3)
     assert {p.name for p in (tmp_path / "home").iterdir()} == {"simulated", "runs"}
     folder = Path(said["folder"])
@@ -150,7 +136,7 @@ def test_the_folder_says_what_it_is_and_runs_without_a_truth_though_store_and_le
     assert "truth" not in facts and facts["guarantee"]["claim"] == "none (simulation)"
 
 
-def test_a_state_without_any_count_acts_evenly_and_goes_anywhere(real_run: Path):
+def test_a_state_without_any_count_acts_evenly_and_goes_anywhere(real_run):
     run = read_run(real_run)
     tables = {name: table.copy() for name, table in run.release.tables.items()}
     for table in tables.values():
@@ -162,7 +148,7 @@ def test_a_state_without_any_count_acts_evenly_and_goes_anywhere(real_run: Path)
     np.testing.assert_allclose(world.behaviours(PRACTICE, H)[1, 0], [0.5, 0.5, 0])
 
 
-def test_same_seed_same_bytes_and_the_default_size_is_the_declared_one(real_run: Path, tmp_path: Path):
+def test_same_seed_same_bytes_and_the_default_size_is_the_declared_one(real_run, tmp_path):
     def log(place: str, seed: int) -> bytes:
         said = write(real_run, tmp_path / "home", seed=seed, to=tmp_path / place)
         assert said["episodes"] == 400
@@ -171,7 +157,7 @@ def test_same_seed_same_bytes_and_the_default_size_is_the_declared_one(real_run:
     assert log("a", 1) == log("b", 1) != log("c", 2)
 
 
-def test_an_edited_release_and_a_folder_that_is_no_run_are_refused(real_run: Path, tmp_path: Path):
+def test_an_edited_release_and_a_folder_that_is_no_run_are_refused(real_run, tmp_path):
     shutil.copytree(real_run, edited := tmp_path / "edited")
     other = pl.read_parquet(edited / "release.parquet").with_columns(pl.col("value") + 1)
     other.write_parquet(edited / "release.parquet")
@@ -182,6 +168,6 @@ def test_an_edited_release_and_a_folder_that_is_no_run_are_refused(real_run: Pat
 
 
 @pytest.mark.parametrize("option", [{"behaviour": "uniform"}, {"bins": "4"}, {"params": ("a=1",)}, {"horizon": 2}])
-def test_options_of_worlds_do_not_go_with_a_release(real_run: Path, tmp_path: Path, option: dict[str, object]):
+def test_options_of_worlds_do_not_go_with_a_release(real_run, tmp_path, option):
     with pytest.raises(CardError, match="belongs to worlds"):
         write(real_run, tmp_path, **option)

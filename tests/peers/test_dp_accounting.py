@@ -5,8 +5,6 @@ The tests are those of the installed package (Apache 2.0, The TensorFlow Authors
 why, says ``LEFT_OUT``.
 """
 
-from __future__ import annotations
-
 import math
 import unittest
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Deployments as Prefect's own functions make and read them: checked parameters, YAML.  No server is asked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,6 @@
 """The shuffle protocol: its law by enumeration, what the analyst sees, and why the bits travel one by one."""
 
-from __future__ import annotations
-
+from collections import Counter
 from fractions import Fraction
 from itertools import product
 from math import comb
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.privacy import shuffle as protocol
-from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
+from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.shuffle import (
     FAIR,
     WHOLE,
@@ -27,9 +26,7 @@ from pipeline.privacy.shuffle import (
     tight_bits,
     to_bytes,
 )
-from tests.privacy.handles import REAL
-
-WORLD = SimulatedWorld("shelf")
+from tests.privacy.handles import REAL, WORLD
 
 
 class Scripted:
@@ -47,18 +44,23 @@ class Scripted:
         return value == 1
 
 
-def law_of_protocol(values, noise):
-    """Exact law of the analyst's number of ones, over every outcome of every coin."""
-    q, law = Fraction(noise.chance, WHOLE), {}
+def law_over_coins(outcome, noise):
+    """Exact law of what follows from the coins, over every outcome of every coin."""
+    q, law = Fraction(noise.chance, WHOLE), Counter()
     for script in product([0, 1], repeat=noise.trials):
+        law[outcome(script)] += q ** sum(script) * (1 - q) ** (noise.trials - sum(script))
+    return law
+
+
+def law_of_protocol(values, noise):
+    """Of the analyst's number of ones."""
+
+    def ones(script):
         coins = Scripted(script)
         sent = [randomize(np.array([y]), noise, coins, WORLD) for y in values]
-        ones = round(analyze(shuffle(sent), 1, noise)[0] + noise.mean)
-        p = Fraction(1)
-        for flip in script:
-            p *= q if flip else 1 - q
-        law[ones] = law.get(ones, 0) + p
-    return law
+        return round(analyze(shuffle(sent), 1, noise)[0] + noise.mean)
+
+    return law_over_coins(ones, noise)
 
 
 @pytest.mark.parametrize(("each", "chance"), [(2, FAIR), (1, WHOLE // 7)])
@@ -138,15 +140,12 @@ def test_a_small_deployment_from_device_to_analyst():
 
 def integer_message_law(values, noise):
     """The broken twin: paper 002's integer z = y + noise bits, shuffled; law of the sorted tuple of messages."""
-    q, law = Fraction(noise.chance, WHOLE), {}
-    for script in product([0, 1], repeat=noise.trials):
+
+    def seen(script):
         own = np.array(script).reshape(noise.users, noise.each).sum(1)
-        seen = tuple(sorted(int(y) + int(z) for y, z in zip(values, own, strict=True)))
-        p = Fraction(1)
-        for flip in script:
-            p *= q if flip else 1 - q
-        law[seen] = law.get(seen, 0) + p
-    return law
+        return tuple(sorted(int(y) + int(z) for y, z in zip(values, own, strict=True)))
+
+    return law_over_coins(seen, noise)
 
 
 def certain_loss(one, other):

@@ -4,8 +4,6 @@ What the desk would publish of each person, divided by the noise it would have d
 squared distance between two points is the zCDP loss that is really there, whatever the code claims.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -13,32 +11,14 @@ from fractions import Fraction
 import numpy as np
 
 from pipeline.mdp.features import FeatureMap
-from pipeline.privacy.noise import DataHandle
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.linear_sums import InteractiveRegression, Side, StepRows, StreamRows
 from pipeline.statistics.regression import Window
+from tests.privacy.handles import Silent
 
 H = 2
 Row = tuple[int, int, float, int]  # state, action, reward, next state; END is the state after the last
 Person = tuple[Row, ...]  # one row a step, as long as the episode lasted
-
-
-class Silent:
-    """A noise source that draws zeros."""
-
-    name, sampler = "seeded", "silent"
-
-    def admit(self, data_kind: str) -> None:
-        assert data_kind == "synthetic"
-
-    def gaussian(self, size: int, variance: int, data: DataHandle) -> np.ndarray:
-        return np.zeros(size, dtype=np.int64)
-
-    def laplace(self, size: int, scale: Fraction, data: DataHandle) -> np.ndarray:
-        raise AssertionError
-
-    def tv_bound(self, variance: int) -> Fraction:
-        return Fraction(0)
 
 
 def people(states: int, actions: int, can_end: bool) -> list[Person]:
@@ -90,7 +70,9 @@ def points(plan: LinearPlan, everyone: list[Person], play: Callable[[Interactive
     """One whitened row a person: what the desk publishes over what it would have added."""
     out = []
     for person in everyone:
-        desk = InteractiveRegression(plan, rows_of(person, plan.features, lambda side: side in ("D", "both")), Silent())
+        desk = InteractiveRegression(
+            plan, rows_of(person, plan.features, lambda side: side in ("D", "both")), Silent(0)
+        )
         if not plan.terms.halves:
             desk.rows = rows_of(person, plan.features, lambda side: True)
         play(desk)

@@ -1,7 +1,5 @@
 """Plans and made-up people for the tests of LQ moments."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product

@@ -1,7 +1,5 @@
 """Known worlds to plan on, each as a card, a task and a process: a river, and a ward of fifty states."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +14,7 @@ from pipeline.statistics.count_layout import reward_lattice
 from pipeline.statistics.layout import ExactSums
 from pipeline.worlds.catalog import riverswim
 from pipeline.worlds.world import sample_count_tables
+from tests.conftest import card_dict, domain_dict
 
 Array = NDArray[np.float64]
 _MECHANISMS: dict[tuple[str, str, str], tuple[Mechanism, ...]] = {}
@@ -53,29 +52,17 @@ def declared(name: str, mdp: TabularMDP, behaviour: Array, *, estimate: bool = F
     """The world under a card that declares its start, and its rewards unless they are to be estimated."""
     H, S, A = mdp.shape
     reward = {"kind": "estimate", "steps": 1} if estimate else {"kind": "table", "steps": 200}
-    card = Card.model_validate(
-        {
-            "schema_version": 1,
-            "name": "".join(c if c.isalnum() else "-" for c in name),
-            "kind": "synthetic",
-            "unit": {"user": "u", "users_public": 1},
-            "domain": {
-                "horizon": H,
-                "states": {"column": "s", "labels": S},
-                "actions": {"column": "a", "labels": A},
-                "start": {str(s): float(p) for s, p in enumerate(mdp.start)},
-            },
-            "reward": reward | ({} if estimate else {"table": mdp.rewards[-1].tolist()}) | {"range": [0.0, 1.0]},
-            "source": {
-                "files": ["none.csv"],
-                "columns": {"user_id": "u", "episode_id": "e", "step": "h", "reward": "r"},
-            },
-            "budget": {"rho": 1.0},
-        }
+    reward |= {} if estimate else {"table": mdp.rewards[-1].tolist()}
+    values = card_dict(
+        name="".join(c if c.isalnum() else "-" for c in name),
+        unit={"user": "user_id", "users_public": 1},
+        domain=domain_dict(H, S, A, start={str(s): float(p) for s, p in enumerate(mdp.start)}),
+        reward=reward | {"range": [0.0, 1.0]},
+        budget={"rho": 1.0},
     )
     known = None if estimate else mdp.rewards
     task = Task(H, (0.0, 1.0), np.ones((S, A), dtype=bool), known, can_end=False)
-    return Setting(name, card, task, mdp, behaviour)
+    return Setting(name, Card.model_validate(values), task, mdp, behaviour)
 
 
 def river() -> Setting:

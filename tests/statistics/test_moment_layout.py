@@ -1,7 +1,5 @@
 """Moments of bounded scores: every person of a small lattice through the code that sums, both relations, the bound."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from fractions import Fraction
@@ -11,6 +9,7 @@ import pytest
 
 from pipeline.statistics.moment_layout import PEOPLE, SQUARES, STEPS, SUMS, MomentLayout, half
 from pipeline.statistics.scores import PLACEBOS, SCORES
+from tests.statistics.test_sensitivity import largest, largest_square
 
 
 def layout(scores=1, steps=8, halved=()):
@@ -35,17 +34,15 @@ HALVED = [*((1, steps, (0,)) for steps in (2, 4, 6, 8, 64)), (3, 2, (1, 2)), (3,
 def test_one_person_moves_as_far_as_claimed_and_no_further_and_a_halved_score_costs_half(scores, steps, halved):
     of, short, h = layout(scores, steps, halved), half(steps), len(halved)
     at, rates = points(of), {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(steps**2)}
-    weight = np.array([1] * 2 * scores + [steps**2])
-    apart = (((at[:, None] - at[None]) ** 2) * weight).sum(-1)
-    assert apart.max() == of.cost(rates) == 4 * ((scores - h) * steps**2 + h * short**2)
-    alone = (at**2 * weight).sum(-1).max()
+    priced = at * np.array([1] * 2 * scores + [steps])
+    assert largest_square(priced) == of.cost(rates) == 4 * ((scores - h) * steps**2 + h * short**2)
+    alone = (priced**2).sum(-1).max()
     assert alone == of.cost(rates, "add_remove")
     assert halved or alone == scores * steps**2 * Fraction(5, 4) + steps**2
     for i, name in enumerate((SUMS, SQUARES)):
         columns = slice(i * scores, (i + 1) * scores)
-        table, move = next(t for t in of.tables if t.name == name), at[:, None, columns] - at[None, :, columns]
-        assert (move**2).sum(-1).max() == table.replace.l2_squared
-        assert np.abs(move).sum(-1).max() == table.replace.l1
+        table = next(t for t in of.tables if t.name == name)
+        assert largest(at[:, columns]) == (table.replace.l2_squared, table.replace.l1)
         # a halved table alone may be moved by less than is charged for joining, never by more
         joins = (at[:, columns] ** 2).sum(-1).max()
         assert joins == table.add_remove.l2_squared if not halved else joins <= table.add_remove.l2_squared
@@ -68,25 +65,22 @@ def test_one_score_more_is_in_the_price(scores):
     rates = {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(16)}
     tables = [of.add_up(person) for person in of.extremes()]
     at = np.array([np.concatenate([t[SUMS], t[SQUARES], 4 * t[PEOPLE]]) for t in tables])
-    apart = ((at[:, None] - at[None]) ** 2).sum(-1)
-    assert apart.max() == of.cost(rates) == 4 * scores * 16
+    assert largest_square(at) == of.cost(rates) == 4 * scores * 16
     assert (at**2).sum(-1).max() == of.cost(rates, "add_remove")
-    assert apart.max() > layout(scores - 1, 4).cost(rates), "a twin that charges for the others alone"
+    assert largest_square(at) > layout(scores - 1, 4).cost(rates), "a twin that charges for the others alone"
 
 
 def test_squares_with_less_noise_than_sums_are_priced_apart():
     of = layout(1, 64)
     at, rates = points(of), {SUMS: Fraction(1), SQUARES: Fraction(9), PEOPLE: Fraction(0)}
-    apart = (((at[:, None] - at[None]) ** 2) * np.array([1, 9, 0])).sum(-1).max()
-    assert 4 * 64**2 < apart <= of.cost(rates)
+    assert 4 * 64**2 < largest_square(at * [1, 3, 0]) <= of.cost(rates)
 
 
 def test_on_the_real_lattice_no_neighbour_of_the_worst_pair_is_worse():
     of = layout(1, STEPS)
     k = np.unique(np.concatenate([np.arange(-300, 301), STEPS - np.arange(300), np.arange(300) - STEPS]))
     each = [of.add_up(np.array([[x / STEPS]])) for x in k]
-    at = np.array([[t[SUMS][0], t[SQUARES][0]] for t in each])
-    assert ((at[:, None] - at[None]) ** 2).sum(-1).max() == 4 * STEPS**2
+    assert largest_square(np.array([[t[SUMS][0], t[SQUARES][0]] for t in each])) == 4 * STEPS**2
 
 
 @pytest.mark.parametrize("rho", [Fraction(1, 10), Fraction(1), Fraction(3)])
@@ -105,8 +99,7 @@ def test_twins_that_halve_the_price_alone_leave_squares_uncentred_or_forget_a_sc
     at[:, 1] += of.steps // 2
     assert (at[:, :2] ** 2).sum(-1).max() > of.cost(rates, "add_remove")
     of = layout(2, 4)
-    at = points(of)
-    assert ((at[:, None] - at[None]) ** 2)[..., :4].sum(-1).max() > replace(of, scores=1).cost(rates)
+    assert largest_square(points(of)[:, :4]) > replace(of, scores=1).cost(rates)
 
 
 def test_scores_beyond_their_clip_are_cut():

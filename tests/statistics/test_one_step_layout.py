@@ -1,7 +1,5 @@
 """Sums over people who measure a one-step policy: every person of a tiny domain, and bounds that are attained."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +11,8 @@ from pipeline.logs.one_step_rows import RETURN_STEPS
 from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, add_people
 from pipeline.statistics import one_step_layout
 from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
-from tests.statistics.test_sensitivity import tiny
+from tests.conftest import slow
+from tests.statistics.test_sensitivity import largest, largest_square, tiny
 from tests.statistics.test_target_layout import frames, people
 
 CASES = {
@@ -31,21 +30,14 @@ def moves(card, asked, each=1):
     return {name: np.unique([e[name].ravel() for e in every], axis=0) for name in every[0]}
 
 
-def apart(points):
-    return int(((points[:, None] - points[None]) ** 2).sum(-1).max())
-
-
-@pytest.mark.parametrize(
-    "case", [*list(CASES)[:2], *(pytest.param(c, marks=pytest.mark.slow) for c in ("per step", "two episodes"))]
-)
+@pytest.mark.parametrize("case", [*list(CASES)[:2], *(slow(c) for c in ("per step", "two episodes"))])
 def test_followers_move_as_little_as_is_charged_and_no_less(case):
     card = tiny(**CASES[case])
     layout = FollowLayout(card)
     points = moves(card, FollowQuestion(layout, np.zeros(np.prod(layout.cells), dtype=np.int64)))["b_follow"]
     (table,) = layout.tables
-    assert apart(points) == table.replace.l2_squared
+    assert largest(points) == (table.replace.l2_squared, table.replace.l1)
     assert (points**2).sum(1).max() == table.add_remove.l2_squared
-    assert np.abs(points[:, None] - points[None]).sum(-1).max() == table.replace.l1
     for rho in (Fraction(1), Fraction(1, 7)):
         assert layout.summed(rho).rho <= rho < layout.summed(rho).rho * 3 / 2
 
@@ -71,17 +63,11 @@ def test_a_cap_that_looks_at_the_action_moves_more_than_is_charged_and_miscounts
 def question(card, most, practice=True, turn=True):
     """States at right angles, or against each other; steps weigh all there is."""
     K = len(card.domain.live_states)
-    features = np.zeros((K, FEATURES), dtype=np.int64)
-    features[:, 0] = STEPS
-    if turn:
-        features[1] = np.eye(FEATURES, dtype=np.int64)[1] * STEPS
-    else:
-        features[1, 0] = -STEPS
-    weight, values = np.full(K, WEIGHT), np.full(K, RETURN_STEPS // 2)
-    span = card.reward.range[1] - card.reward.range[0]
-    return FeatureQuestion(
-        FeatureLayout(card, most, practice), np.zeros(K, dtype=np.int64), weight, features, values, span
-    )
+    first, second = np.eye(FEATURES, dtype=np.int64)[:2] * STEPS
+    features = np.tile(first, (K, 1))
+    features[1] = second if turn else -first
+    layout, nowhere = FeatureLayout(card, most, practice), np.zeros(K, dtype=np.int64)
+    return FeatureQuestion(layout, nowhere, np.full(K, WEIGHT), features, np.full(K, RETURN_STEPS // 2), 1.0)
 
 
 @pytest.fixture
@@ -91,7 +77,7 @@ def short(monkeypatch):
         monkeypatch.setattr(module, "PRACTICE_ROWS", 2)
 
 
-@pytest.mark.parametrize("most", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [1, slow(2)])
 def test_moments_move_as_little_as_is_charged_and_each_bound_is_attained(most, short):
     card = tiny("stationary", horizon=2, total=1.0)
     found = {}
@@ -99,10 +85,10 @@ def test_moments_move_as_little_as_is_charged_and_each_bound_is_attained(most, s
         asked = question(card, most, turn=turn)
         tables = {t.name: t for t in asked.layout.tables}
         for name, points in moves(card, asked).items():
-            assert apart(points) <= tables[name].replace.l2_squared
+            square, length = largest(points)
+            assert square <= tables[name].replace.l2_squared and length <= tables[name].replace.l1
             assert (points**2).sum(1).max() <= tables[name].add_remove.l2_squared
-            assert np.abs(points[:, None] - points[None]).sum(-1).max() <= tables[name].replace.l1
-            found[name] = max(found.get(name, 0), apart(points))
+            found[name] = max(found.get(name, 0), square)
     assert found == {name: t.replace.l2_squared for name, t in tables.items()}
 
 
@@ -157,4 +143,4 @@ def test_without_a_cap_a_person_moves_more_than_is_charged(monkeypatch):
     monkeypatch.setattr(one_step_sums, "enough_left", lambda user, weight, most: np.ones(len(user), dtype=bool))
     asked = question(card, 1, practice=False)
     tables = {t.name: t.replace.l2_squared for t in asked.layout.tables}
-    assert apart(moves(card, asked, 9)["b_gram"]) > tables["b_gram"]
+    assert largest_square(moves(card, asked, 9)["b_gram"]) > tables["b_gram"]

@@ -1,7 +1,5 @@
 """Every release of sums goes through one door: whose noise, which data, and the sampler's share of delta."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -28,18 +26,25 @@ from tests.statistics.test_sensitivity import tiny
 FAST = FastOsNoise()
 
 
-def counts(noise, epsilon):
-    summed = count_sum(tiny(), Ask(rho=1.0))
-    summed = summed if epsilon is None else summed.with_slack(noise, epsilon)
+def nobody(summed, kind="synthetic"):
+    """Exact sums over no one."""
     zero = {m.table: np.zeros(m.shape, np.int64) for m in summed.mechanisms}
-    return summed.draw(ExactSums("tiny", "synthetic", "per_step", zero), noise)
+    return ExactSums("tiny", kind, "per_step", zero)
+
+
+def listed(summed, noise, epsilon):
+    return summed if epsilon is None else summed.with_slack(noise, epsilon)
+
+
+def counts(noise, epsilon):
+    summed = listed(count_sum(tiny(), Ask(rho=1.0)), noise, epsilon)
+    return summed.draw(nobody(summed), noise)
 
 
 def first_states(noise, epsilon):
     layout = StartLayout(tiny())
-    summed = PrivateSum(layout, tuple(t.mechanism(9) for t in layout.tables))
-    summed = summed if epsilon is None else summed.with_slack(noise, epsilon)
-    return summed.draw(ExactSums("tiny", "synthetic", "per_step", {"n_0": np.zeros(2, np.int64)}), noise)
+    summed = listed(PrivateSum(layout, tuple(t.mechanism(9) for t in layout.tables)), noise, epsilon)
+    return summed.draw(nobody(summed), noise)
 
 
 def interactive(noise, epsilon):
@@ -64,17 +69,11 @@ def moments(noise, epsilon):
 def rows(noise, epsilon):
     """Two nights of a counter, as a release of the tables of one row."""
     time = Tree(2)
-    summed = count_sum(tiny(), Ask(rho=1.0, counter=time))
-    summed = summed if epsilon is None else summed.with_slack(noise, epsilon)
-    size, zero = (
-        sum(m.cells for m in summed.mechanisms),
-        {m.table: np.zeros(m.shape, np.int64) for m in summed.mechanisms},
-    )
-    handle = ExactSums("tiny", "synthetic", "per_step", zero)
-    drawn = summed.draw_rows(
-        [r for t in (1, 2) for r in time.rows(t)], lambda t: np.zeros(size, np.int64), noise, handle
-    )
-    cuts = np.split(drawn[0], np.cumsum([m.cells for m in summed.mechanisms])[:-1])
+    summed = listed(count_sum(tiny(), Ask(rho=1.0, counter=time)), noise, epsilon)
+    ends = np.cumsum([m.cells for m in summed.mechanisms])
+    both = [r for t in (1, 2) for r in time.rows(t)]
+    drawn = summed.draw_rows(both, lambda t: np.zeros(ends[-1], np.int64), noise, nobody(summed))
+    cuts = np.split(drawn[0], ends[:-1])
     named = {m.table: x.reshape(m.shape) for m, x in zip(summed.mechanisms, cuts, strict=True)}
     return Release("tiny", "synthetic", "per_step", summed.mechanisms, named, noise.name, noise.sampler)
 
@@ -116,9 +115,8 @@ def test_a_share_that_is_not_listed_is_refused_before_the_first_draw(draw):
 
 def test_a_symmetric_table_is_drawn_at_half_its_variance_and_charged_for_it():
     """The table serves small variances only: off the diagonal it may serve where on the diagonal it does not."""
-    everywhere = replace(lq_people.plan_of(), mechanisms=tuple(
-        replace(m, variance=2 * (1 + LARGEST_VARIANCE // 2)) for m in lq_people.plan_of().mechanisms
-    ))  # fmt: skip
+    plan, wide = lq_people.plan_of(), 2 * (1 + LARGEST_VARIANCE // 2)
+    everywhere = replace(plan, mechanisms=tuple(replace(m, variance=wide) for m in plan.mechanisms))
     symmetric = {t.name for t in everywhere.layout.tables if t.symmetric}
     listed = {m.table: m.delta_slack for m in everywhere.with_slack(FAST, 5.0).mechanisms}
     assert symmetric and {name for name, slack in listed.items() if slack} == symmetric
@@ -146,8 +144,8 @@ def test_a_sum_prices_itself():
 
 def test_what_a_sum_publishes_has_the_listed_deviation():
     summed = count_sum(tiny(), Ask(rho=1.0))
-    zero = {m.table: np.zeros(m.shape, np.int64) for m in summed.mechanisms}
-    drawn = [summed.perturb(zero, SeededNoise(i), ExactSums("tiny", "synthetic", "per_step", zero)) for i in range(400)]
+    none = nobody(summed)
+    drawn = [summed.perturb(none.tables, SeededNoise(i), none) for i in range(400)]
     for m in summed.mechanisms:
         assert np.var([d[m.table] for d in drawn]) == pytest.approx(m.standard_deviation**2, rel=0.1)
 
@@ -159,9 +157,8 @@ def test_whoever_holds_a_log_is_a_central_curator_and_sums_are_of_the_declared_k
         with pytest.raises(RealDataError, match="central curator"):
             replace(real, trust=trust).admit(OsNoise())
     summed = count_sum(tiny(), Ask(rho=1.0))
-    zero = {m.table: np.zeros(m.shape, np.int64) for m in summed.mechanisms}
     with pytest.raises(RealDataError, match="nothing was drawn"):
-        summed.draw(ExactSums("tiny", "real", "per_step", zero), OsNoise())
+        summed.draw(nobody(summed, "real"), OsNoise())
 
 
 @pytest.mark.parametrize("ask", [Ask(rho=1.0), Ask(epsilon=1.0), Ask(rho=1.0, counter=Tree(3))])

@@ -1,7 +1,5 @@
 """Regularizers: what one episode moves, by enumeration; what the noise costs, exactly; what ridge() promises."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -12,18 +10,19 @@ import numpy as np
 import pytest
 
 from pipeline.privacy.continual import CounterFullError, SquareRoot, levels
-from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
+from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture import LATTICE, MOVE, PARTS, MixtureMessage, fixed, local, paper_000, paper_001, tree
 from pipeline.statistics.private_sum import asked_rho, cost_of, tight
 from pipeline.statistics.regression import Visits
-from tests.privacy.handles import REAL
+from tests.conftest import slow
+from tests.privacy.handles import REAL, WORLD
 
-S, A, WORLD = 2, 2, SimulatedWorld("tests")
-RANGES = (2.0, 0.5)
+S, A = 2, 2
+ASK, PAPER = (Ask(epsilon=1.0, delta=1e-5, calibration=of) for of in ("tight", "paper"))
 
 
-def message(unit, blocks=S * A, dimension=S, stretch=S**0.5, ranges=RANGES):
+def message(unit, blocks=S * A, dimension=S, stretch=S**0.5, ranges=(2.0, 0.5)):
     return MixtureMessage(blocks, dimension, stretch, tuple(ranges), 2.5, unit)
 
 
@@ -75,8 +74,7 @@ def test_two_episodes_move_one_step_by_the_declared_squared_length_and_no_more(u
         moves = [lengths(one, x, y) for x, y in product(rows, rows)]
         largest = [max(largest[i], max(move[i] for move in moves)) for i in (0, 1)]
     # both are attained, up to flooring
-    assert MOVE * (1 - 1e-7) < largest[0] <= MOVE
-    assert MOVE * (1 - 1e-7) < largest[1] <= MOVE
+    assert MOVE * (1 - 1e-7) < min(largest) <= max(largest) <= MOVE
 
 
 def test_the_norm_bound_of_paper_001_is_too_small_for_one_hot_rows():
@@ -111,11 +109,11 @@ def test_rows_taken_as_paper_001_takes_them_move_by_more_than_is_paid_for():
 
 
 def test_a_tree_charged_by_natural_logarithms_costs_more_than_was_asked():
-    m, ask = message(unit=True), Ask(epsilon=1.0, delta=1e-5)
+    m = message(unit=True)
     for leaves in (64, 296, 1024, 10_000):
-        wrong = tight(m, ask, math.floor(math.log(leaves)) + 1)
-        assert cost_of(m, wrong, levels(leaves)) > 1.25 * asked_rho(ask)
-        assert cost_of(m, tight(m, ask, levels(leaves)), levels(leaves)) <= asked_rho(ask)
+        wrong = tight(m, ASK, math.floor(math.log(leaves)) + 1)
+        assert cost_of(m, wrong, levels(leaves)) > 1.25 * asked_rho(ASK)
+        assert cost_of(m, tight(m, ASK, levels(leaves)), levels(leaves)) <= asked_rho(ASK)
 
 
 def test_whatever_is_sent_stays_inside_the_bounds():
@@ -164,9 +162,7 @@ def test_tight_noise_costs_what_was_asked_on_the_worst_pair_and_a_lost_level_cos
     v = tight(m, ask, cost)
     # the worst pair: two visits of different cells at every step, drawn out in integers
     diagonal, above, target = of_steps(m, v)
-    worst = sum(
-        Fraction(cost * MOVE, 2 * d) + Fraction(cost * MOVE, 2 * t) for d, t in zip(diagonal, target, strict=True)
-    )
+    worst = sum(Fraction(cost * MOVE, 2 * variance) for variance in (*diagonal, *target))
     assert all(d == 2 * a for d, a in zip(diagonal, above, strict=True))
     assert asked_rho(ask) * Fraction(999_999, 10**6) < worst == cost_of(m, v, cost) <= asked_rho(ask)
     assert cost_of(m, v, cost + 1) > asked_rho(ask)
@@ -182,12 +178,10 @@ def test_paper_scales_are_the_printed_ones_and_their_guarantee_is_recomputed():
     # 1.08 by the exact Gaussian trade-off (it counts a diagonal once less); zCDP is a little above
     true = local(m, 100, ask, 0.01, WORLD, SeededNoise(0)).guarantee.epsilon(1e-5)
     assert 1.08 < true < 1.5
-    tree_000 = paper_000(m, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 10_000)
+    above = np.sqrt(np.array(of_steps(m, paper_000(m, PAPER, 10_000))[1], float)) * m.gram_bound / LATTICE
     sd = np.sqrt(32 * 14 * np.log(4 * 6 / 1e-5)) * 6
-    np.testing.assert_allclose(
-        np.sqrt(np.array(of_steps(m, tree_000)[1], float)) * m.gram_bound / LATTICE, 3 * sd, rtol=1e-9
-    )
-    private = tree(m, 10_000, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 0.01, WORLD, SeededNoise(0)).guarantee
+    np.testing.assert_allclose(above, 3 * sd, rtol=1e-9)
+    private = tree(m, 10_000, PAPER, 0.01, WORLD, SeededNoise(0)).guarantee
     assert private.trust == "joint"
     # two counters a step, 14 levels, moves of 2 in units of the paper's Delta where a value reaches its range
     reach = sum(((6 - h) / 6) ** 4 for h in range(1, 6))
@@ -197,20 +191,9 @@ def test_paper_scales_are_the_printed_ones_and_their_guarantee_is_recomputed():
         paper_001(replace(m, unit=True), ask)
 
 
-def episodes_of(m, n, seed=0):
-    rng = np.random.default_rng(seed)
-    for _ in range(n):
-        rows = []
-        for h in range(m.steps):
-            x = rng.random(S)
-            rows.append(visit(x / np.linalg.norm(x), rng.random(), rng.integers(m.blocks), h))
-        yield together(*rows)
-
-
 def nothing(episodes):
-    return Visits(
-        *(np.zeros(0, dtype=int) for _ in range(2)), np.zeros((0, S)), np.zeros(0), np.zeros(0, int), episodes
-    )
+    none = np.zeros(0, dtype=int)
+    return Visits(none, none, np.zeros((0, S)), np.zeros(0), none, episodes)
 
 
 def private(make, m, n, noise, **settings):
@@ -223,15 +206,18 @@ def test_ridge_is_positive_definite_and_the_paper_shift_keeps_its_bounds(make, s
     m, n = message(unit=True), 40
     plain = fixed(m, n, 0.01, WORLD, SeededNoise(0))
     noisy = private(make, m, n, SeededNoise(1), shift=shift)
-    for visits in episodes_of(m, n):
+    rng = np.random.default_rng(0)
+    for _ in range(n):
+        x = rng.random((m.steps, S))
+        rows = zip(x / np.linalg.norm(x, axis=1, keepdims=True), rng.random(m.steps), range(m.steps), strict=True)
+        visits = together(*(visit(phi, response, rng.integers(m.blocks), h) for phi, response, h in rows))
         plain.observe(visits)
         noisy.observe(visits)
         ridge = b = noisy.ridge()
         lowest = np.linalg.eigvalsh(ridge.V)[..., 0]
         assert (lowest >= b.lambda_min[:, None] * (1 - 1e-9)).all()
         if shift == "paper":
-            added = ridge.V - plain.ridge().V + 0.01 * np.eye(S)
-            e = np.linalg.eigvalsh(added)
+            e = np.linalg.eigvalsh(ridge.V - plain.ridge().V + 0.01 * np.eye(S))
             assert (e[..., 0] >= b.lambda_min[:, None]).all()
             assert (e[..., -1] <= b.lambda_max[:, None]).all()
             wrong = ridge.U - plain.ridge().U
@@ -240,15 +226,7 @@ def test_ridge_is_positive_definite_and_the_paper_shift_keeps_its_bounds(make, s
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        "plain",
-        pytest.param("bottom-up", marks=pytest.mark.slow),
-        pytest.param("square-root", marks=pytest.mark.slow),
-        pytest.param("local", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("mechanism", ["plain", slow("bottom-up"), slow("square-root"), slow("local")])
 def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechanism, batch):
     m, n = message(unit=True), 12
     draws, make = [], local if mechanism == "local" else partial(tree, mechanism=mechanism)
@@ -274,7 +252,7 @@ def test_a_batch_as_one_leaf_has_the_noise_of_a_counter_over_batches():
     with pytest.raises(CounterFullError):
         r.observe(nothing(1))
     with pytest.raises(ValueError, match="tree over episodes"):
-        tree(m, 10, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 0.01, WORLD, SeededNoise(0), batches=3)
+        tree(m, 10, PAPER, 0.01, WORLD, SeededNoise(0), batches=3)
 
 
 def test_floor_raises_low_eigenvalues_alone_and_a_prior_answers_where_nothing_was_seen():
@@ -299,12 +277,12 @@ def test_reward_rows_move_by_the_declared_squared_length():
     assert max(g for g, _ in moves) == MOVE
     assert max(t for _, t in moves) == MOVE
     assert m.horizon == 1 and replace(m, of="transitions").horizon == 2
-    v = paper_000(m, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 1024)
+    v = paper_000(m, PAPER, 1024)
     sd = np.sqrt(32 * 10 * np.log(4 / 1e-5))
     np.testing.assert_allclose(np.sqrt(float(v["diagonal_0"])) / LATTICE, sd, rtol=1e-9)
     np.testing.assert_allclose(np.sqrt(float(v["target_0"])) / LATTICE * 0.5, 0.5 * sd, rtol=1e-9)
     with pytest.raises(ValueError, match="knows the rewards"):
-        paper_001(m, Ask(epsilon=1.0, delta=1e-5, calibration="paper"))
+        paper_001(m, PAPER)
 
 
 def test_shares_of_one_budget_add_up_to_it():
@@ -323,6 +301,6 @@ def test_shares_of_one_budget_add_up_to_it():
 def test_real_data_is_refused():
     for make in (tree, local):
         with pytest.raises(RealDataError):
-            make(message(unit=True), 10, Ask(epsilon=1.0, delta=1e-5), 0.01, REAL, OsNoise())
+            make(message(unit=True), 10, ASK, 0.01, REAL, OsNoise())
     with pytest.raises(RealDataError):
         fixed(message(unit=True), 10, 0.01, REAL, OsNoise())

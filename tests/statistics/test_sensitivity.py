@@ -1,10 +1,8 @@
 """Sensitivity by enumeration: every person of a tiny domain, through the code that really counts (privacy.md §12.1)."""
 
-from __future__ import annotations
-
 import itertools
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +14,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
 from reticent import Card
-from tests.conftest import card_dict
+from tests.conftest import card_dict, domain_dict, slow
 
 SCHEMA = {
     "user_id": pl.Int64,
@@ -31,17 +29,10 @@ SCHEMA = {
 
 
 def tiny(dynamics="per_step", m=1, horizon=2, cap=None, total=None, steps=1, labels=("x", "y")) -> Card:
-    domain: dict[str, Any] = {
-        "horizon": horizon,
-        "states": {"column": "state", "labels": list(labels), "ends": ["end"]},
-        "actions": {"column": "action", "labels": ["a", "b"]},
-        "dynamics": dynamics,
-        "cell_cap": cap,
-    }
+    domain = domain_dict(horizon, list(labels), ["a", "b"], ["end"], dynamics=dynamics, cell_cap=cap)
     reward = {"range": [0.0, 1.0], "steps": steps, "total": total}
-    return Card.model_validate(
-        card_dict(domain=domain, reward=reward, unit={"user": "user_id", "episodes_per_user": m, "users_public": 100})
-    )
+    unit = {"user": "user_id", "episodes_per_user": m, "users_public": 100}
+    return Card.model_validate(card_dict(domain=domain, reward=reward, unit=unit))
 
 
 def episodes(card: Card, rewards: list[float]) -> list[list[tuple]]:
@@ -62,15 +53,16 @@ def episodes(card: Card, rewards: list[float]) -> list[list[tuple]]:
     return found
 
 
+def canonical(person: Iterable[list[tuple]]) -> pl.DataFrame:
+    """The rows of one person's episodes."""
+    rows = [(1, e, h, s, a, r, s2, False) for e, episode in enumerate(person) for h, s, a, r, s2 in episode]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
 def vectors(card: Card, people: list[tuple[list[tuple], ...]], tables: list[str]) -> dict[str, np.ndarray]:
     """One row a person: what that person adds to each table."""
-    out: dict[str, list[np.ndarray]] = {t: [] for t in tables}
-    for person in people:
-        rows = [(1, e, h, s, a, r, s2, False) for e, episode in enumerate(person) for h, s, a, r, s2 in episode]
-        counted = count_rows(pl.DataFrame(rows, schema=SCHEMA, orient="row"), card)
-        for t in tables:
-            out[t].append(counted[t].reshape(-1))
-    return {t: np.array(v, dtype=np.int64) for t, v in out.items()}
+    counted = [count_rows(canonical(person), card) for person in people]
+    return {t: np.array([one[t].reshape(-1) for one in counted], dtype=np.int64) for t in tables}
 
 
 def largest(v: np.ndarray) -> tuple[int, int]:
@@ -84,7 +76,7 @@ def largest_square(v: np.ndarray) -> int:
     return int((squares[:, None] + squares[None] - 2 * v @ v.T).max())
 
 
-def check(card: Card, tables: str, rewards: list[float], claimed: dict[str, tuple[int, int]]) -> None:
+def check(card: Card, rewards: list[float], claimed: dict[str, tuple[int, int]]) -> None:
     each = episodes(card, rewards)
     # without a cap on a cell's rows no episode of a person comes first
     some = itertools.product if card.domain.cell_cap else itertools.combinations_with_replacement
@@ -94,8 +86,8 @@ def check(card: Card, tables: str, rewards: list[float], claimed: dict[str, tupl
         assert largest(found[table]) == claim, f"{table}: enumerated {largest(found[table])}, claimed {claim}"
 
 
-def claims(card: Card, tables: str = "two_tables", only: tuple[str, ...] | None = None) -> dict[str, tuple[int, int]]:
-    parts = {t.name: t.replace for t in CountLayout(card, tables).tables}
+def claims(card: Card, only: tuple[str, ...] | None = None) -> dict[str, tuple[int, int]]:
+    parts = {t.name: t.replace for t in CountLayout(card, "two_tables").tables}
     return {t: (s.l2_squared, s.l1) for t, s in parts.items() if only is None or t in only}
 
 
@@ -117,20 +109,17 @@ CASES = {
 
 
 # the others are enumerated with all layouts: test_layouts.py
-MORE = [c for c in CASES if any(words in c for words in ("two episodes", "three steps", "stationary, declared"))]
-
-
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(c, marks=pytest.mark.slow if "total of two steps" in c or c.endswith("episodes, cap 2") else ())
-        for c in MORE
+        *("per step, two episodes", "stationary, three steps, cap 2", "stationary, declared total"),
+        *map(slow, ("stationary, two episodes, cap 2", "stationary, total of two steps, two episodes")),
     ],
 )
 def test_enumerated_people_move_each_table_exactly_as_claimed(case):
     card, rewards = CASES[case]
     only = None if len(rewards) > 1 else ("n_0", "n_sa", "n_sas")
-    check(card, "two_tables", rewards, claims(card, only=only))
+    check(card, rewards, claims(card, only))
 
 
 def test_a_person_outside_the_small_domains_stays_below_the_claim():
@@ -147,12 +136,9 @@ def test_a_person_outside_the_small_domains_stays_below_the_claim():
         for _ in range(80):
             person = []
             for _ in range(3):
-                rows, s = [], int(rng.integers(2))
-                for h in range(int(rng.integers(7))):
-                    s2, r = int(rng.integers(2)), float(rng.choice([0.0, 1.0, rng.random()]))
-                    rows.append((h, s, int(rng.random() < 0.2), r, s2))
-                    s = s2
-                person.append(rows)
+                states = rng.integers(2, size=8).tolist()
+                paid = [float(rng.choice([0.0, 1.0, rng.random()])) for _ in range(int(rng.integers(7)))]
+                person.append([(h, states[h], int(rng.random() < 0.2), r, states[h + 1]) for h, r in enumerate(paid)])
             people.append(tuple(person))
         found = vectors(card, people, list(claims(card)))
         for table, (l2, l1) in claims(card).items():
@@ -171,7 +157,7 @@ def test_a_wrong_sensitivity_and_counting_that_ignores_the_cap_are_caught(twin, 
     else:
         told = {t: (2 * l2, 2 * l1) for t, (l2, l1) in told.items()}
     with pytest.raises(AssertionError, match="enumerated"):
-        check(card, "two_tables", [0.0, 1.0], told)
+        check(card, [0.0, 1.0], told)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,7 +1,5 @@
 """Sums of targets: every person of a tiny domain through the code that really sums, both relations, and the bound."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from fractions import Fraction
@@ -28,7 +26,8 @@ from pipeline.statistics.target_plan import (
 )
 from reticent import Card
 from tests.audits.broken import drawing_sum
-from tests.statistics.test_sensitivity import tiny
+from tests.conftest import slow
+from tests.statistics.test_sensitivity import largest, largest_square, tiny
 
 
 def plan_of(card, rows=2, cap=1, rho=1.0, groups=0):
@@ -81,15 +80,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("stage", ["v", pytest.param("q", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stage", ["v", slow("q")])
 @pytest.mark.parametrize(
     ("case", "rows", "cap"),
-    [
-        *((case, 2, 1) for case in CASES),
-        pytest.param("stationary", 2, 2, marks=pytest.mark.slow),
-        ("two episodes", 1, 1),
-        ("per step", 9, 1),
-    ],
+    [*((case, 2, 1) for case in CASES), slow("stationary", 2, 2), ("two episodes", 1, 1), ("per step", 9, 1)],
 )
 def test_counts_are_free_beside_sums_and_the_bound_is_attained(case, stage, rows, cap):
     # an action parts the cells as a state does: but for one case a single state will do beside it
@@ -97,21 +91,19 @@ def test_counts_are_free_beside_sums_and_the_bound_is_attained(case, stage, rows
     plan = plan_of(tiny(**CASES[case], labels=states), rows, cap)
     layout: TargetLayout = plan.layout(stage)
     points = moves(plan, stage, None if stage == "v" else middle(plan))
-    apart = ((points[:, None] - points[None]) ** 2).sum(-1)
+    apart = largest_square(points)
     bound = pair_cost(layout.square, layout.steps, Fraction(layout.steps**2), Fraction(1))
     assert bound == 4 * layout.steps**2 * layout.square
-    assert apart.max() <= bound
+    assert apart <= bound
     joins = (points**2).sum(-1).max()
     assert joins <= pair_cost(layout.square, layout.steps, Fraction(layout.steps**2), Fraction(1), "add_remove")
     # without a total, the returns of an episode's later rows are below the greatest of all
     if case != "no total" or stage == "q":
-        assert apart.max() == bound
-        assert 2 * joins == bound
+        assert apart == bound == 2 * joins
     half = points.shape[1] // 2
     for part, table in zip((points[:, :half] // layout.steps, points[:, half:]), layout.tables, strict=True):
-        far = part[:, None] - part[None]
-        assert (far**2).sum(-1).max() <= table.replace.l2_squared
-        assert np.abs(far).sum(-1).max() <= table.replace.l1
+        square, length = largest(part)
+        assert square <= table.replace.l2_squared and length <= table.replace.l1
         assert (part**2).sum(-1).max() <= table.add_remove.l2_squared
         assert np.abs(part).sum(-1).max() <= table.add_remove.l1
 
@@ -137,15 +129,15 @@ def test_both_stages_cost_what_was_asked_and_the_verifier_finds_the_same():
     ("case", "cap", "group"),
     [
         ("stationary", 1, [0, 0]),
-        pytest.param("two episodes", 1, [1, 0], marks=pytest.mark.slow),
-        *(pytest.param(*m, marks=pytest.mark.slow) for m in (("stationary", 2, [1, 0]), ("two episodes", 2, [0, 0]))),
+        slow("two episodes", 1, [1, 0]),
+        *(slow(*m) for m in (("stationary", 2, [1, 0]), ("two episodes", 2, [0, 0]))),
     ],
 )
 def test_sums_by_group_move_as_little_as_is_charged_and_no_less(case, cap, group):
     plan = plan_of(tiny(**CASES[case]), 2, cap, groups=max(group) + 1)
     layout = plan.layout("c")
     points = moves(plan, "c", middle(plan, np.array(group)))
-    apart = ((points[:, None] - points[None]) ** 2).sum(-1).max()
+    apart = largest_square(points)
     assert apart == 4 * layout.steps**2 * layout.square
     assert 2 * (points**2).sum(-1).max() == apart
     told = {"stages": {s: plan.layout(s).joint() for s in plan.stages}}

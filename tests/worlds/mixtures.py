@@ -1,7 +1,5 @@
 """Tabular worlds as mixtures, for tests."""
 
-from __future__ import annotations
-
 from pipeline.mdp.features import one_hot
 from pipeline.worlds.catalog import Mixture
 from pipeline.worlds.world import World

@@ -1,7 +1,5 @@
 """Count tables drawn at once follow the law of rows drawn one by one."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 
@@ -30,7 +28,7 @@ def pond() -> tuple[TabularMDP, np.ndarray]:
 def exact_law(mdp: TabularMDP, pi: np.ndarray) -> dict[bytes, float]:
     """Probability of each table n_sas of two episodes, by listing every pair of paths."""
     paths = []
-    for s0, a0, s1, a1, s2 in itertools.product(range(2), repeat=5):
+    for s0, a0, s1, a1, s2 in np.ndindex(2, 2, 2, 2, 2):
         p = mdp.start[s0] * pi[0, s0, a0] * mdp.transitions[0, s0, a0, s1]
         table = np.zeros((2, 2, 2, 2), np.int64)
         table[0, s0, a0, s1] = table[1, s1, a1, s2] = 1
@@ -84,7 +82,7 @@ def test_tables_and_rows_of_riverswim_agree():
 
 
 @pytest.mark.parametrize("episodes", [0, 7, 10**6, MOST_EPISODES])
-def test_tables_hold_together(episodes: int):
+def test_tables_hold_together(episodes):
     mdp = riverswim(5).mdp(10)
     n_sas = sample_count_tables(mdp, np.full((10, 5, 2), 0.5), episodes, np.random.default_rng(3))
     np.testing.assert_array_equal(n_sas.sum((1, 2))[:-1], n_sas.sum((2, 3))[1:])
@@ -92,7 +90,7 @@ def test_tables_hold_together(episodes: int):
 
 
 @pytest.mark.slow
-def test_at_a_million_million_moments_hold_and_nothing_impossible_happens(monkeypatch: pytest.MonkeyPatch):
+def test_at_a_million_million_moments_hold_and_nothing_impossible_happens(monkeypatch):
     rng = np.random.default_rng(0)
     p = np.zeros((200_000, 12))
     p[:, :8] = rng.dirichlet(np.full(8, 0.3), size=len(p))

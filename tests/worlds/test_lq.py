@@ -1,7 +1,5 @@
 """LQ systems: Assumption 1, the exact covariance of truncated noise, values of the instances, simulation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,16 +7,23 @@ import pytest
 
 from pipeline.mdp.riccati import QuadraticCost, expected_cost, riccati
 from pipeline.worlds.plants import (
+    LQ_WORLDS,
     BoundedNoise,
     Controller,
     LqSystem,
     double_integrator,
+    explorer,
+    explorer_value,
+    load_lq_world,
     lq_instance,
     norm,
     on_sphere,
     simulate,
     written_plant,
+    wrong_models,
 )
+from reticent import CardError
+from tests.conftest import slow
 
 # optimal cost, and what doing nothing costs more, as an independent implementation printed them
 VALUES = {1: (1.5232, 0.1200), 2: (1.4095, 0.0260), 3: (1.8400, 0.0335), 4: (2.4456, 0.1817), 5: (1.2774, 0.2911)}
@@ -29,6 +34,13 @@ NOISES = [BoundedNoise(0.2), BoundedNoise(0.3, "gaussian", 0.1), BoundedNoise(0.
 
 def worlds() -> list[LqSystem]:
     return [*map(lq_instance, VALUES), double_integrator()]
+
+
+def paid(world, controller, episodes) -> np.ndarray:
+    """What each of some simulated episodes costs."""
+    x, u = simulate(world, controller, episodes, np.random.default_rng(0))
+    cost = np.einsum("ehi,ij,ehj->e", x[:, :-1], world.cost.Q, x[:, :-1])
+    return cost + np.einsum("ehi,ij,ehj->e", u, world.cost.R, u)
 
 
 @pytest.mark.parametrize("number", VALUES)
@@ -69,9 +81,7 @@ def test_truncation_matters_in_the_stated_covariance():
 def test_simulated_cost_is_the_exact_one(world):
     gains = world.optimal_gains()
     assert np.linalg.norm(gains, 2, axis=(1, 2)).max() <= world.gamma
-    x, u = simulate(world, Controller(gains), 8_000, np.random.default_rng(0))
-    cost = np.einsum("ehi,ij,ehj->e", x[:, :-1], world.cost.Q, x[:, :-1])
-    cost += np.einsum("ehi,ij,ehj->e", u, world.cost.R, u)
+    cost = paid(world, Controller(gains), 8_000)
     error = cost.std() / np.sqrt(len(cost))
     assert abs(cost.mean() - world.expected_cost(gains)) < 4 * error
     assert error < 0.02 * world.expected_cost(gains)
@@ -98,13 +108,8 @@ def test_exploration_fills_the_sphere():
 def test_a_state_cannot_leave_the_unit_ball_within_the_horizon():
     world = lq_instance(1)
     replace(world, A=world.A * 1.01)
-    for change in (
-        {"A": world.A * 9},
-        {"gamma": 9.0},
-        {"noise": BoundedNoise(0.9)},
-        {"start": world.start * 1.01},
-        {"gamma": 0.0},
-    ):
+    far = {"A": world.A * 9}, {"noise": BoundedNoise(0.9)}, {"start": world.start * 1.01}
+    for change in (*far, {"gamma": 9.0}, {"gamma": 0.0}):
         with pytest.raises(ValueError, match="unit ball"):
             replace(world, **change)
     with pytest.raises(ValueError, match="must fit"):
@@ -136,3 +141,27 @@ def test_the_double_integrator_fills_assumption_1_and_is_worth_controlling():
     assert norm(world.A) + world.gamma * norm(world.B) + world.noise.bound == pytest.approx(1)
     assert world.A[0, 0] == world.A[1, 1] and world.A[0, 1] == pytest.approx(0.5 * world.A[0, 0])
     assert world.expected_cost(world.optimal_gains()) < world.expected_cost(world.zero_gains()) - 0.01
+
+
+@pytest.mark.parametrize("name", ["double-integrator", slow("lq-4")])
+@pytest.mark.parametrize("behaviour", ["sphere", slow("zero")])
+def test_the_value_of_an_explorer_is_that_of_its_simulation(name, behaviour):
+    world = load_lq_world(name)
+    cost = paid(world, explorer(world, behaviour), 40_000)
+    assert abs(-cost.mean() - explorer_value(world, behaviour)) < 5 * cost.std() / np.sqrt(len(cost))
+
+
+def test_doing_nothing_is_the_zero_controller_and_no_explorer_beats_the_optimum():
+    for name in LQ_WORLDS:
+        world = load_lq_world(name)
+        assert explorer_value(world, "zero") == pytest.approx(-world.expected_cost(world.zero_gains()))
+        best = -world.expected_cost(world.optimal_gains())
+        wrong = [-world.expected_cost(K) for K in wrong_models(world, 5)]
+        assert max(explorer_value(world, "sphere"), explorer_value(world, "zero"), *wrong) < best
+
+
+def test_unknown_worlds_and_behaviours_are_named():
+    with pytest.raises(CardError, match="there are: double-integrator, lq-1"):
+        load_lq_world("riverswim")
+    with pytest.raises(CardError, match="there are: sphere, zero"):
+        explorer(load_lq_world("lq-1"), "right-0.8")
