@@ -9,7 +9,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,11 +34,9 @@ from reticent import CardError
 from tests.flows.shop import lay_out, rows
 from tests.jobs import run_job
 from tests.ledger.postgres import binaries, postgres_server
-from tests.logs.dask_cluster import Cluster, dask_cluster, free_port
-
-from .conftest import make_card
-from .test_aggregate import capped_card, people, same, snapshot
-from .test_summing import opened, sums
+from tests.logs.conftest import make_card
+from tests.logs.dask_cluster import dask_cluster, free_port
+from tests.logs.test_aggregate import capped_card, opened, people, same, snapshot, sums
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +45,7 @@ LABEL, REWARD, USER = "kanarienvogel-4711", "31415.92653", "u-schwalbe-0815"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "snapshot").mkdir()
     parts = [
         people(5, seed).with_columns(pl.format(f"{USER}-{{}}", "user_id").alias("user_id")) for seed in range(PARTS)
@@ -58,13 +55,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
+def cluster(tmp_path_factory):
     with dask_cluster(tmp_path_factory.mktemp("dask")) as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Generator[None]:
+def quiet():
     """Dask logs that workers were killed, which they were."""
     logger = logging.getLogger("distributed")
     level = logger.level
@@ -95,7 +92,7 @@ class Careless(CountSums):
 
 
 @pytest.mark.service
-def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path) -> None:
+def test_two_workers_add_up_to_the_same_integers(cluster, folder):
     elsewhere = OnDask(cluster.address)
     elsewhere.ready(opened(folder).part_files)
     told: list[tuple[int, int | None]] = []
@@ -106,9 +103,7 @@ def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path)
 
 
 @pytest.mark.service
-def test_a_worker_killed_in_the_middle_changes_no_integer_and_a_scheduler_is_named(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_a_worker_killed_in_the_middle_changes_no_integer_and_a_scheduler_is_named(tmp_path, folder):
     """The group of the worker is summed by the other, once."""
     (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask") as cluster:
@@ -143,7 +138,7 @@ def test_a_worker_killed_in_the_middle_changes_no_integer_and_a_scheduler_is_nam
 
 
 @pytest.mark.service
-def test_when_all_workers_are_killed_the_run_ends(tmp_path: Path, folder: Path, constants: Callable[..., None]) -> None:
+def test_when_all_workers_are_killed_the_run_ends(tmp_path, folder, constants):
     """It waited for ever."""
     constants(patience=2.0)
     (tmp_path / "dask").mkdir()
@@ -165,9 +160,7 @@ def test_when_all_workers_are_killed_the_run_ends(tmp_path: Path, folder: Path, 
 
 
 @pytest.mark.service
-def test_nothing_raw_leaves_through_pages_keys_or_logs(
-    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_raw_leaves_through_pages_keys_or_logs(cluster, folder, monkeypatch):
     keys, pages = list[str](), list[str]()
     found = folder / "part-0003.parquet"
     names = ("main/workers", "main/logs", "main/exceptions")
@@ -215,7 +208,7 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
 
 
 @pytest.mark.service
-def test_a_task_that_raised_would_be_caught(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_raised_would_be_caught(cluster, folder, monkeypatch):
     """The twin that lets a library's error out: Dask logs its text on the worker."""
     from distributed import Client
 
@@ -227,7 +220,7 @@ def test_a_task_that_raised_would_be_caught(cluster: Cluster, folder: Path, monk
 
 
 @pytest.mark.service
-def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tmp_path: Path) -> None:
+def test_what_would_fail_later_is_refused_before_the_charge(cluster, tmp_path):
     shop, home = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db"), Home(tmp_path / "home")
     register_job(str(shop), home)
     ingest_job(str(shop), home)
@@ -246,7 +239,7 @@ def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tm
 
 @pytest.mark.service
 @pytest.mark.skipif(binaries() is None, reason="no PostgreSQL server: apt-get install postgresql")
-def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster, tmp_path):
     """A real dataset end to end: the release is of the same integers, and Dask has seen none of its people."""
     person = "u-amsel-0816"
     log = [*rows(300), (person, 0, 0, "warm", "call", 2, True)]
@@ -271,7 +264,7 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_pa
     assert person not in cluster.logs()
 
 
-def test_a_worker_of_another_version_or_with_other_files_sums_nothing(folder: Path, tmp_path: Path) -> None:
+def test_a_worker_of_another_version_or_with_other_files_sums_nothing(folder, tmp_path):
     parts = opened(folder).part_files
     files, code, work = sizes(parts), code_digest(), CountSums(make_card(Path(), ["log.csv"]))
     assert trouble_with(files, code) == ""
@@ -284,13 +277,13 @@ def test_a_worker_of_another_version_or_with_other_files_sums_nothing(folder: Pa
     assert "does not see part-0000.parquet" in trouble_with(files, code)
 
 
-def test_without_the_extra_dask_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_dask_is_refused_by_name(folder, monkeypatch):
     monkeypatch.setattr(elsewhere, "find_spec", lambda _: None)
     with pytest.raises(CardError, match=r"reticent\[scale\]"):
         OnDask("tcp://127.0.0.1:1").ready(opened(folder).part_files)
 
 
-def test_what_a_task_shows_of_itself_is_no_value(folder: Path) -> None:
+def test_what_a_task_shows_of_itself_is_no_value(folder):
     """Dask prints a task's arguments where it may."""
     work = CountSums(make_card(Path(), ["log.csv"]))
     assert repr(work) == f"CountSums(batch_rows={work.batch_rows})"

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs.readers.batch import RECORD_BYTES
-
-from .conftest import canonical, ingest
-from .layouts import (
+from tests.logs.conftest import canonical, ingest
+from tests.logs.layouts import (
     LOG,
     card_of,
     cards,
@@ -126,7 +125,7 @@ TYPES = ("words for rewards", "lists for numbers")
         *(pytest.param(name, 0, marks=() if name in TYPES else pytest.mark.slow) for name in IN_HDF5),
     ],
 )
-def test_an_odd_group_of_minari(name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_odd_group_of_minari(name, at, tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.ODD", at)
     card = cards()["Minari in HDF5"]
     for folder in (tmp_path / "good", tmp_path / "odd"):
@@ -178,7 +177,7 @@ IN_ARROW: dict[str, Spoil] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(IN_ARROW)]
 )
-def test_an_odd_file_of_minari(name: str, tmp_path: Path) -> None:
+def test_an_odd_file_of_minari(name, tmp_path):
     card = cards()["Minari in Arrow"]
     for folder in (tmp_path / "good", tmp_path / "odd"):
         write_minari_arrow(folder, EPISODES)
@@ -212,9 +211,7 @@ def _rlds(flag: str | bytes, nested: bool, whose: Callable[[int], str | None]) -
         *((flag, 1 << 18) for flag in ("perhaps", "true", "", b"\xff")),
     ],
 )
-def test_odd_flags_of_rlds(
-    nested: bool, flag: str | bytes, batch: int, tmp_path: Path, constants: Callable[..., None], monkeypatch: Any
-) -> None:
+def test_odd_flags_of_rlds(nested, flag, batch, tmp_path, constants, monkeypatch):
     """``true`` in the middle leaves steps behind that are in no episode."""
     if batch == 1:
         constants(batch=batch)
@@ -234,7 +231,7 @@ LINES = [b"odd,\xff,1,0,3,0", b"odd,1,1,0,3,perhaps", b",1,1,0,3,0", b"odd,1", b
 @pytest.mark.parametrize(
     "odd", [LINES, [LINES[0]] * 2, *(pytest.param([line], marks=pytest.mark.slow) for line in LINES)]
 )
-def test_odd_lines_where_order_tells_the_episodes(odd: list[bytes], tmp_path: Path) -> None:
+def test_odd_lines_where_order_tells_the_episodes(odd, tmp_path):
     found: list[Any] = []
     for more in ([], odd):
         path = write_flat(tmp_path / str(len(more)), EPISODES)
@@ -246,7 +243,7 @@ def test_odd_lines_where_order_tells_the_episodes(odd: list[bytes], tmp_path: Pa
 
 @pytest.mark.parametrize("odd", [{"who": b"odd\xff"}, {"who": HUGE}, {"terminals": np.nan},
                                  {"terminals": 7.0}, {"rewards": np.nan}, {"who": b""}])  # fmt: skip
-def test_odd_entries_of_d4rl(odd: dict[str, Any], tmp_path: Path) -> None:
+def test_odd_entries_of_d4rl(odd, tmp_path):
     found: list[Any] = []
     for which in ({}, odd):
         path = write_d4rl(tmp_path / str(len(which)), EPISODES)
@@ -282,7 +279,7 @@ EVENTS: list[tuple[int | None, int | None, bytes, float | None]] = [
         *[(EVENTS[:1] * 2, 0), (EVENTS[-1:] * 2, 60), (EVENTS, 20)],
     ],
 )
-def test_odd_events_of_meds(events: list[tuple[Any, ...]], at: int, tmp_path: Path) -> None:
+def test_odd_events_of_meds(events, at, tmp_path):
     """Wherever a row of theirs stands in the shard."""
     found: list[Any] = []
     for odd in ([], events):
@@ -304,7 +301,7 @@ def test_odd_events_of_meds(events: list[tuple[Any, ...]], at: int, tmp_path: Pa
 @pytest.mark.parametrize(
     "odd", [{"episode_index": None}, {"frame_index": None}, {"frame_index": -1}, {"next.reward": None}]
 )
-def test_odd_frames_of_lerobot(odd: dict[str, Any], tmp_path: Path) -> None:
+def test_odd_frames_of_lerobot(odd, tmp_path):
     found: list[Any] = []
     for which in ({}, odd):
         path = write_lerobot(tmp_path / str(len(which)), EPISODES, files=1)
@@ -318,7 +315,7 @@ def test_odd_frames_of_lerobot(odd: dict[str, Any], tmp_path: Path) -> None:
     assert len(found[0]) == len(EPISODES) - 1 and found[1] == found[0]
 
 
-def test_an_episode_in_one_row_may_be_longer_than_other_records(tmp_path: Path, constants: Callable[..., None]) -> None:
+def test_an_episode_in_one_row_may_be_longer_than_other_records(tmp_path, constants):
     path = write_rlds(tmp_path, EPISODES)
     image = pl.element().struct.with_fields(image=pl.lit("z" * (RECORD_BYTES // 3)))
     pl.read_parquet(path).with_columns(pl.col("steps").list.eval(image)).write_parquet(path)

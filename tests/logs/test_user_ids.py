@@ -17,11 +17,10 @@ from pipeline.logs import sources
 from pipeline.logs import spills as room
 from pipeline.logs.contribution_bounding import respell
 from reticent import LogError, Store
-
-from .conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine
-from .test_ordering import read as read_in_order
-from .test_wide import HEAD as WIDE_HEAD
-from .test_wide import read as read_wide
+from tests.logs.conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine
+from tests.logs.test_wide import HEAD as WIDE_HEAD
+from tests.logs.test_wide import read as read_wide
+from tests.logs.test_written_otherwise import read_in_order
 
 IDS = [7, 12, 2**53 - 1, -3]
 ROWS = pl.DataFrame(

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,12 @@ SCREENS = ((1400, 900), (900, 900), (390, 844))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def made(tmp_path_factory):
     return pages(tmp_path_factory.mktemp("pages"))
 
 
 @pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+def tab(tmp_path_factory):
     with browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ def dump(report: Any) -> str:
 
 
 @pytest.mark.parametrize("file", OLD, ids=lambda f: f.parent.name)
-def test_a_report_of_version_0_1_is_read_and_written_again_byte_for_byte(file: Path):
+def test_a_report_of_version_0_1_is_read_and_written_again_byte_for_byte(file):
     assert dump(facts_of(file.parent)) == file.read_text(encoding="utf-8")
     assert not list(Draft202012Validator(shipped_schema()).iter_errors(json.loads(file.read_text(encoding="utf-8"))))
 

@@ -32,7 +32,7 @@ def answer_picture(report: Any) -> str:
     return "".join(pictures(first_screen(report)))
 
 
-def test_each_cell_says_its_action_in_text_or_a_code_and_a_silent_one_is_a_hatched_dash() -> None:
+def test_each_cell_says_its_action_in_text_or_a_code_and_a_silent_one_is_a_hatched_dash():
     view, drawn = sample_view(), policy_picture(sample_view())
     said = words(drawn)
     assert said.count("–") == view.abstains.sum() and "6=" in said and set(view.state_labels) <= set(said)
@@ -44,7 +44,7 @@ def test_each_cell_says_its_action_in_text_or_a_code_and_a_silent_one_is_a_hatch
     assert hostile in words(policy_picture(sample_view(states=[hostile, "b"], actions=["<b>", "</g>"])))
 
 
-def test_a_picture_has_a_title_and_says_in_words_what_it_shows() -> None:
+def test_a_picture_has_a_title_and_says_in_words_what_it_shows():
     html, text = drawn(sample_report())
     assert len(pictures(html)) == 3
     for svg in pictures(html):
@@ -54,7 +54,7 @@ def test_a_picture_has_a_title_and_says_in_words_what_it_shows() -> None:
         assert root.findtext(f"{SVG}desc", "-") in text.replace("\\", "")
 
 
-def test_a_large_policy_shows_the_most_evidenced_states_and_says_so() -> None:
+def test_a_large_policy_shows_the_most_evidenced_states_and_says_so():
     view = sample_view(60, [f"s{i}" for i in range(45)])
     view.evidence[:, :5] = 0
     view.evidence[:, 5] = 1e6
@@ -65,12 +65,12 @@ def test_a_large_policy_shows_the_most_evidenced_states_and_says_so() -> None:
 
 
 @pytest.mark.slow
-def test_the_largest_drawn_policy_is_a_small_file() -> None:
+def test_the_largest_drawn_policy_is_a_small_file():
     view = sample_view(50, [f"a long name of state {i}" for i in range(40)], scattered=True)
     assert len(policy_picture(view).encode()) < 180_000
 
 
-def test_true_values_are_marked_where_the_world_is_known_and_of_real_people_no_model_is_drawn_first() -> None:
+def test_true_values_are_marked_where_the_world_is_known_and_of_real_people_no_model_is_drawn_first():
     assert 'class="known"' in answer_picture(sample_report())
     for facts in (sample_report(truth=None), judged("better", "real")):
         assert answer_picture(facts) and 'class="known"' not in answer_picture(facts)
@@ -78,7 +78,7 @@ def test_true_values_are_marked_where_the_world_is_known_and_of_real_people_no_m
         assert not answer_picture(facts)
 
 
-def test_a_picture_says_practice_new_policy_and_difference() -> None:
+def test_a_picture_says_practice_new_policy_and_difference():
     said = words(answer_picture(judged("better", "synthetic")))
     assert said.index("current practice") < said.index("new policy") < said.index("difference")
     # what a constant policy is worth only a model says
@@ -90,13 +90,13 @@ def test_a_picture_says_practice_new_policy_and_difference() -> None:
 @pytest.mark.parametrize(
     ("lower", "upper"), [(-0.04, 0.04), (0.001, 0.034), (-0.001, 0.034), (-0.4, 0.1), (-0.2, -0.1)]
 )
-def test_0_has_one_label_on_an_axis_of_differences(lower: float, upper: float) -> None:
+def test_0_has_one_label_on_an_axis_of_differences(lower, upper):
     panel = Panel([Mark("difference", "w", (lower + upper) / 2, lower, upper)], zero="0: as now")
     said = words(range_figure([panel], "verdict", "t").svg)
     assert said.count("0: as now") == 1 and "0" not in said
 
 
-def test_marks_stand_at_their_shares_of_the_axis() -> None:
+def test_marks_stand_at_their_shares_of_the_axis():
     panel = Panel([Mark("m", "w", 2.0, 1.0, 3.0)])
     # 0 stands on the axis, and all that is possible where the marks can still be told apart on it
     assert ends(panel) == (0.0, 3.0)

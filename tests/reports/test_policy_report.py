@@ -48,7 +48,7 @@ def both(facts: dict[str, Any], view: Any = None) -> tuple[str, str]:
     return drawn(report_of(facts), view)
 
 
-def test_the_page_opens_with_the_guarantee_loads_nothing_and_its_links_lead_somewhere() -> None:
+def test_the_page_opens_with_the_guarantee_loads_nothing_and_its_links_lead_somewhere():
     facts = sample_facts()
     html, text = both(facts)
     page = Page(html)
@@ -59,12 +59,12 @@ def test_the_page_opens_with_the_guarantee_loads_nothing_and_its_links_lead_some
     assert all(address.startswith("#") and f'id="{address[1:]}"' in html for address in page.addresses)
 
 
-def test_every_number_of_guarantee_and_value_is_in_both_twins() -> None:
+def test_every_number_of_guarantee_and_value_is_in_both_twins():
     for page in both(sample_facts()):
         assert all(text in page for text in ("0.98", "7.676", "1e-6", "0.661 to 0.760"))
 
 
-def test_the_twins_say_the_same_words() -> None:
+def test_the_twins_say_the_same_words():
     html, text = both(sample_facts())
     plain = "".join(Page(html).text)
     for words in (
@@ -80,7 +80,7 @@ def test_the_twins_say_the_same_words() -> None:
         assert words in text
 
 
-def test_a_page_says_for_whom_anything_changes() -> None:
+def test_a_page_says_for_whom_anything_changes():
     view = sample_view()
     view = replace(view, practice=np.full(view.practice.shape, np.nan))
     silent = np.zeros(view.abstains.shape, dtype=bool)
@@ -119,14 +119,12 @@ SAID: list[tuple[dict[str, Any], list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("facts", "has", "lacks"), SAID, ids=lambda told: str(told[:1]) if type(told) is list else "")
-def test_status_bins_noise_and_kind_are_said_where_they_are_so_and_only_there(
-    facts: dict[str, Any], has: list[str], lacks: list[str]
-) -> None:
+def test_status_bins_noise_and_kind_are_said_where_they_are_so_and_only_there(facts, has, lacks):
     for page in both(facts):
         assert all(words in page for words in has) and not any(words in page for words in lacks)
 
 
-def test_hostile_labels_stay_text() -> None:
+def test_hostile_labels_stay_text():
     facts = sample_facts(dataset={"name": HOSTILE, "live_states": [HOSTILE, "b"], "actions": [HOSTILE, "2"]})
     facts["assumptions"] = facts["verify"] = [HOSTILE]
     facts["model_baselines"]["best constant"]["action"] = HOSTILE
@@ -141,7 +139,7 @@ def test_hostile_labels_stay_text() -> None:
     assert {row.replace("\\|", "").count("|") for row in rows} <= {3, 5, 6, 7, 8}
 
 
-def test_a_policy_too_large_to_print_is_cut_and_says_so() -> None:
+def test_a_policy_too_large_to_print_is_cut_and_says_so():
     view = sample_view(
         60, [f"state {'x' * 90}{i}" for i in range(60)], [f"action {'y' * 90}{i}" for i in range(25)], True
     )
@@ -154,7 +152,7 @@ def test_a_policy_too_large_to_print_is_cut_and_says_so() -> None:
         assert "Only the first 120 rows are printed" in page
 
 
-def test_evidence_and_practice_by_step_are_read_at_their_steps() -> None:
+def test_evidence_and_practice_by_step_are_read_at_their_steps():
     view = sample_view(2, ["a"], ["x", "y"])
     evidence = np.array([[[10.0, 1.0]], [[30.0, 1.0]]])
     by_step = replace(
@@ -164,19 +162,19 @@ def test_evidence_and_practice_by_step_are_read_at_their_steps() -> None:
     assert "10 to 30" in in_words(sample_report(), by_step)
 
 
-def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in() -> None:
+def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in():
     view = sample_view(4, ["a"], ["x", "y"], scattered=True)
     silent = replace(view, abstains=view.abstains | True)
     assert [(run.first, run.last) for run in runs(silent)] == [(0, 3)]
 
 
-def test_a_view_of_wrong_shape_is_refused() -> None:
+def test_a_view_of_wrong_shape_is_refused():
     view = sample_view()
     with pytest.raises(ValueError, match="evidence must be"):
         replace(view, evidence=view.evidence[:, :2])
 
 
-def test_a_gain_that_is_established_at_some_steps_only_says_at_how_many() -> None:
+def test_a_gain_that_is_established_at_some_steps_only_says_at_how_many():
     view = sample_view(5, ["a", "b"], ["x", "y"])
     rows = []
     for established in (0, 2, 5):
@@ -188,7 +186,7 @@ def test_a_gain_that_is_established_at_some_steps_only_says_at_how_many() -> Non
 
 
 @pytest.mark.slow
-def test_two_processes_write_the_same_bytes() -> None:
+def test_two_processes_write_the_same_bytes():
     program = (
         "import sys; from tests.reports.sample import *;"
         "sys.stdout.buffer.write(''.join(drawn(sample_report())).encode())"
@@ -207,7 +205,7 @@ def test_two_processes_write_the_same_bytes() -> None:
     assert written[0] == "".join(both(sample_facts())).encode()
 
 
-def test_practice_that_is_known_wherever_something_is_recommended_is_not_said_to_be_known_everywhere() -> None:
+def test_practice_that_is_known_wherever_something_is_recommended_is_not_said_to_be_known_everywhere():
     view = sample_view(5, ["a", "b"], ["x", "y"])
     told = {"known_share": 1.0, "followed_share": 0.5, "apart_share": 0.2, "cells": [(0, 0, 0.25, 0.1, False)]}
     page = in_words(report_of(sample_facts() | {"practice": told}), view)

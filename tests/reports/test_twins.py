@@ -70,7 +70,7 @@ def markdown_tables(text: str) -> list[list[list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def made(tmp_path_factory):
     return reports(tmp_path_factory.mktemp("twins"))
 
 
