@@ -23,9 +23,8 @@ from pipeline.logs.readers import batch, lines
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers.batch import RECORD_BYTES, cell_type, readable_times
 from reticent import LogError
-from tests.logs.conftest import Edition, canonical, check_delivery, ingest, make_card, quarantine
+from tests.logs.conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine, write_arrow
 
-HEAD = ["user", "episode", "t", "s", "a", "r"]
 FRAME = pl.DataFrame(
     {
         "user": ["u", "u", "ü", "w", "w"],
@@ -240,21 +239,13 @@ def test_objects_without_keys_are_rows_of_nobody_and_the_operator_hears_of_it(tm
         check_delivery(snapshot)
 
 
-def stream_bytes(table: Any, *, file: bool) -> bytes:
-    sink = io.BytesIO()
-    with (pa.ipc.new_file if file else pa.ipc.new_stream)(sink, table.schema) as writer:
-        for batch in table.to_batches(max_chunksize=2):
-            writer.write_batch(batch)
-    return sink.getvalue()
-
-
 @pytest.mark.parametrize("file", [True, False])
 def test_dictionary_columns_and_several_batches_are_plain_columns(tmp_path, file):
     table = FRAME.to_arrow()
     for name in ["user", "episode", "t", "s", "a"]:
         column = table[name].combine_chunks().dictionary_encode()
         table = table.set_column(table.schema.names.index(name), name, column)
-    (tmp_path / "d.arrow").write_bytes(stream_bytes(table, file=file))
+    write_arrow(tmp_path / "d.arrow", table, file=file, rows=2)
     write(tmp_path, "d.csv")
     assert snapshot_of(tmp_path, "d.arrow").data_digest == snapshot_of(tmp_path, "d.csv").data_digest
 
@@ -272,7 +263,8 @@ def test_every_cut_of_an_arrow_file_or_stream_is_noticed(small, tmp_path, consta
     constants(fast=small)
     path = tmp_path / "cut.arrow"
     for file in (True, False):
-        whole = stream_bytes(FRAME.to_arrow(), file=file)
+        write_arrow(path, FRAME.to_arrow(), file=file, rows=2)
+        whole = path.read_bytes()
         for cut in range(0, len(whole), 8):
             path.write_bytes(whole[:cut])
             with pytest.raises(LogError, match=r"cut.arrow: not a whole Arrow file"):
@@ -292,7 +284,8 @@ def test_a_key_that_differs_by_one_letter_is_another(tmp_path):
 def test_a_column_that_nobody_asked_for_may_be_damaged(tmp_path):
     table = FRAME.head(2).with_columns(note=pl.Series(["a" * 40, "b" * 40]), s=pl.lit("x"), a=0, r=1.0).to_arrow()
     for file in (True, False):
-        whole = stream_bytes(table, file=file)
+        write_arrow(tmp_path / "n.arrow", table, file=file, rows=2)
+        whole = (tmp_path / "n.arrow").read_bytes()
         at = whole.index(b"a" * 40)
         (tmp_path / "n.arrow").write_bytes(whole[:at] + b"\xff" * 40 + whole[at + 40 :])
         unread = snapshot_of(tmp_path, "n.arrow")
@@ -303,18 +296,21 @@ def test_a_column_that_nobody_asked_for_may_be_damaged(tmp_path):
 
 
 def test_two_streams_glued_together_are_not_read_as_one(tmp_path):
-    (tmp_path / "two.arrows").write_bytes(stream_bytes(FRAME.to_arrow(), file=False) * 2)
+    path = tmp_path / "two.arrows"
+    write_arrow(path, FRAME.to_arrow(), file=False, rows=2)
+    path.write_bytes(path.read_bytes() * 2)
     with pytest.raises(LogError, match="not a whole Arrow file"):
         snapshot_of(tmp_path, "two.arrows")
 
 
 def test_damaged_offsets_are_found_before_they_are_followed(tmp_path):
-    whole = stream_bytes(FRAME.select(HEAD).cast({"user": pl.String}).to_arrow(), file=False)
-    hits = 0
+    path, hits = tmp_path / "bent.arrows", 0
+    write_arrow(path, FRAME.select(HEAD).cast({"user": pl.String}).to_arrow(), file=False, rows=2)
+    whole = path.read_bytes()
     for at in range(400, len(whole) - 16, 24):
-        (tmp_path / "bent.arrows").write_bytes(whole[:at] + b"\xfe" * 8 + whole[at + 8 :])
+        path.write_bytes(whole[:at] + b"\xfe" * 8 + whole[at + 8 :])
         try:
-            list(framing.read_ipc(tmp_path / "bent.arrows", HEAD))
+            list(framing.read_ipc(path, HEAD))
         except LogError:
             hits += 1
     assert hits > 0

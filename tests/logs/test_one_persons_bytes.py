@@ -25,10 +25,9 @@ from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import lines
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch
 from reticent import Card, LogError, LqCard
-from tests.logs.conftest import canonical, ingest, make_card, quarantine
+from tests.logs.conftest import HEAD, canonical, ingest, make_card, quarantine, write_arrow
 from tests.logs.layouts import card_of, cards
 
-HEAD = ("user", "episode", "t", "s", "a", "r")
 # the odd one's records stand among those of three others
 OTHERS = [(user, 1, t, "xy"[t % 2], t % 2, 1.0) for user in ("anna", "bert", "cleo") for t in range(3)]
 AT = 4
@@ -38,15 +37,7 @@ Row = list[bytes | None]
 
 @dataclass(frozen=True)
 class Format:
-    """How a log of rows is written whose odd records hold any bytes.
-
-    Parameters
-    ----------
-    name
-        Of the file.
-    write
-        The others' rows and the odd records (six cells each, or whole lines) as bytes of the file.
-    """
+    """A file's name, and its bytes: the others' rows and the odd records (six cells each, of any bytes)."""
 
     name: str
     write: Callable[[list[Row]], bytes]
@@ -378,8 +369,7 @@ def test_a_cell_that_its_own_type_does_not_hold_moves_nobody_elses_rows(tmp_path
         if name.endswith("parquet"):
             pq.write_table(table, folder / name)
         else:
-            with pa.ipc.new_file(str(folder / name), table.schema) as writer:
-                writer.write_table(table)
+            write_arrow(folder / name, table)
         return rows_of_others(make_card(folder, [name], unit={"episodes_per_user": 2}), folder / "home")
 
     assert rows("usual", 0) == rows("beyond", beyond)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs.readers.batch import RECORD_BYTES
-from tests.logs.conftest import canonical, ingest
+from tests.logs.conftest import canonical, ingest, write_arrow
 from tests.logs.layouts import (
     LOG,
     card_of,
@@ -149,17 +149,15 @@ def _cut(path: Path) -> None:
 
 def _typed(column: str, dtype: Any) -> Spoil:
     def change(path: Path) -> None:
-        pl.read_ipc(path.read_bytes()).with_columns(pl.Series(column, [None] * 5, dtype=dtype).alias(column)).write_ipc(
-            path
-        )
+        empty = pl.Series(column, [None] * 5, dtype=dtype)
+        pl.read_ipc(path.read_bytes()).with_columns(empty).write_ipc(path)
 
     return _in_file(change)
 
 
 def _not_text(path: Path) -> None:
     table = pa.table({"observations": pa.array([b"\xff"] * 5).view(pa.string()), "actions": [[0.0]] * 5})
-    with pa.ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table)
+    write_arrow(path, table)
 
 
 IN_ARROW: dict[str, Spoil] = {

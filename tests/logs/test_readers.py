@@ -16,7 +16,7 @@ import pytest
 from pipeline.logs.readers import lines
 from pipeline.logs.readers.batch import RECORD_BYTES
 from reticent import LogError
-from tests.logs.conftest import canonical, check_delivery, ingest, make_card, quarantine
+from tests.logs.conftest import canonical, check_delivery, ingest, make_card, quarantine, write_arrow
 
 TEXT = "user,episode,t,s,a,r\nu,1,0,x,0,1\nu,1,1,y,1,0\n"
 FRAME = pl.DataFrame({"user": [7, 7], "episode": [1, 1], "t": [0, 1], "s": ["x", "y"], "a": [0, 1], "r": [1.0, 0.0]})
@@ -310,8 +310,7 @@ def test_a_type_that_ended_the_process_is_a_wrong_column(kind, name, tmp_path, c
         if name == "log.parquet":
             pq.write_table(rows, tmp_path / name)
         else:
-            with pa.ipc.new_file(tmp_path / name, rows.schema) as writer:
-                writer.write_table(rows)
+            write_arrow(tmp_path / name, rows)
         card = make_card(tmp_path, [name], domain={"states": {"column": column, "labels": ["x", "y"], "ends": ["end"]}})
         if fits:
             assert ingest(card, tmp_path / "home").rows == 2

@@ -95,8 +95,7 @@ def test_replacing_one_users_rows_changes_no_other_users_rows(log, other, plan):
 def test_one_partition_and_seven_give_the_same_rows_and_the_same_quarantine(log, plan):
     rows = mixed(log)
     one, seven = read(rows, plan), read(rows, plan, partial(in_partitions, partitions=7))
-    assert one[0].equals(seven[0])
-    assert one[1].equals(seven[1])
+    assert one[0].equals(seven[0]) and one[1].equals(seven[1])
 
 
 @settings(max_examples=3, deadline=None)
@@ -127,12 +126,7 @@ LABELS: dict[str, dict[str, Any]] = {
 # two by default: labels under other names, and bins
 KINDS = [pytest.param(k, marks=() if k in ("aliases", "bins") else pytest.mark.slow) for k in LABELS]
 ENDS = [[], ["died"], ["End", "died"], ["died", "cured"]]
-OPTIONAL = {
-    "next_state": "s2",
-    "next_bin": "n2",
-    "terminated": "done",
-    "truncated": "cut",
-}
+OPTIONAL = {"next_state": "s2", "next_bin": "n2", "terminated": "done", "truncated": "cut"}
 LABEL = st.sampled_from([None, "x", "1", "1.0", "2", "3", "3.0", "died", "End", "cured", "?", "OTHER", "left", "nan"])
 NUMBER = st.sampled_from([None, "0.99", "1", "1.0", "4.999", "5", " 7 ", "1e3", "inf", "-inf", "nan", "NaN", "abc"])
 ACTION = st.sampled_from(["0", "1", "1.0", "0", "1", None, "go", "7"])
@@ -207,17 +201,19 @@ def log_of(item: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[list[An
 
 LONG = log_of(st.tuples(st.sampled_from("uvw"), st.sampled_from("12"), STEPS, ROW), 18)
 WIDE, WHOLE = log_of(EPISODE, 12), log_of(EPISODES, 12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=10, deadline=None)
-@given(
+# a log, ends, what has OTHER, dynamics, and columns that a log may have
+COMBINED = given(
     st.data(),
     st.sampled_from(range(len(ENDS))),
     st.tuples(st.booleans(), st.booleans()),
     st.sampled_from(["per_step", "stationary"]),
     st.lists(st.sampled_from(list(OPTIONAL)), unique=True),
 )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=10, deadline=None)
+@COMBINED
 def test_a_long_log_is_read_as_the_reference_reads_it(kind, data, ends, other, dynamics, optional):
     card = card_of((kind, ends, other), dynamics, optional, "long")
     used = card.log.roles
@@ -234,13 +230,7 @@ def test_a_long_log_is_read_as_the_reference_reads_it(kind, data, ends, other, d
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=10, deadline=None)
-@given(
-    st.data(),
-    st.sampled_from(range(len(ENDS))),
-    st.tuples(st.booleans(), st.booleans()),
-    st.sampled_from(["per_step", "stationary"]),
-    st.lists(st.sampled_from(list(OPTIONAL)), unique=True),
-)
+@COMBINED
 def test_a_wide_log_gives_the_rows_of_the_same_log_in_long_form(kind, data, ends, other, dynamics, optional):
     wide, long = (card_of((kind, ends, other), dynamics, optional, layout) for layout in ("wide", "long"))
     used = long.log.roles
@@ -261,9 +251,7 @@ def test_a_wide_log_gives_the_rows_of_the_same_log_in_long_form(kind, data, ends
 
 def test_a_reference_without_other_would_be_told_from_ours():
     card = card_of(("list", 1, (True, True)), "per_step", [], "long")
-    rows: list[Cells] = [
-        {**EMPTY, "user": "u", "episode": "1", "step": "0", "state": "?", "action": "0", "reward": "0"}
-    ]
+    rows = [{**EMPTY, "user": "u", "episode": "1", "step": "0", "state": "?", "action": "0", "reward": "0"}]
     strict = card_of(("list", 1, (False, True)), "per_step", [], "long")
     assert screened(frame_of(rows, card.log.roles), card) == reference(rows, card, set(card.log.roles)) != []
     assert reference(rows, strict, set(strict.log.roles)) == []

@@ -1,3 +1,5 @@
+"""Pages of a policy or of a linear controller: what they say, whatever things are called and however many there are."""
+
 from __future__ import annotations
 
 import os
@@ -12,7 +14,9 @@ import numpy as np
 import pytest
 
 from reports.run.policy_sections import runs
-from tests.reports.sample import drawn, in_words, report_of, sample_facts, sample_report, sample_view
+from tests.goldens.places import HOME
+from tests.jobs import facts_of
+from tests.reports.sample import drawn, gains_view, in_words, report_of, sample_facts, sample_report, sample_view
 
 HOSTILE = '<script>alert("1")</script>\'|`[x](http://evil.example)'
 
@@ -67,17 +71,9 @@ def test_every_number_of_guarantee_and_value_is_in_both_twins():
 def test_the_twins_say_the_same_words():
     html, text = both(sample_facts())
     plain = "".join(Page(html).text)
-    for words in (
-        "chosen by us",
-        "n_sas",
-        "not covered",
-        "reticent ledger verify",
-        "Policy that made the log",
-        "CLARABEL",
-        "9f86d08188",
-    ):
-        assert words in plain
-        assert words in text
+    for words in ("chosen by us", "n_sas", "not covered", "reticent ledger verify", "Policy that made the log"):
+        assert words in plain and words in text
+    assert all(words in page for words in ("CLARABEL", "9f86d08188") for page in (plain, text))
 
 
 def test_a_page_says_for_whom_anything_changes():
@@ -187,22 +183,12 @@ def test_a_gain_that_is_established_at_some_steps_only_says_at_how_many():
 
 @pytest.mark.slow
 def test_two_processes_write_the_same_bytes():
-    program = (
-        "import sys; from tests.reports.sample import *;"
-        "sys.stdout.buffer.write(''.join(drawn(sample_report())).encode())"
-    )
+    program = "import sys; from tests.reports.sample import *; sys.stdout.write(''.join(drawn(sample_report())))"
     path = os.pathsep.join(item for item in sys.path if item)
-    written = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert written[0] == written[1]
-    assert written[0] == "".join(both(sample_facts())).encode()
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
+        written = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True).stdout
+        assert written == "".join(both(sample_facts())).encode()
 
 
 def test_practice_that_is_known_wherever_something_is_recommended_is_not_said_to_be_known_everywhere():
@@ -211,3 +197,58 @@ def test_practice_that_is_known_wherever_something_is_recommended_is_not_said_to
     page = in_words(report_of(sample_facts() | {"practice": told}), view)
     assert "show what practice does for all of the recommendations; there" in page
     assert "these show what practice does for 50 % of states and steps" in page
+
+
+NASTY = ["<script>alert(1)</script>", "a | b", "place"]
+
+
+def plant(names, *, kind="real", left_zero=True, actions=None, horizon=3):
+    """The report of a committed run of a linear controller, with these coordinates."""
+    told, eye = facts_of(HOME / "runs" / "control-0fe3879882").model_dump(), np.eye(len(names)).tolist()
+    vector = {"names": names, "scale": [1.0] * len(names), "radius": 1.0}
+    controls = {"kind": kind, "horizon": horizon, "observation": vector, "action": vector | {"names": actions or names}}
+    told["dataset"] |= controls | {"cost": {"Q": eye, "R": eye}, "noise_covariance": eye}
+    told["guarantee"]["data_kind"] = kind
+    told["constants"] |= {"directions": [3.0, -1.0], "floor": 2.0}
+    told["policy"]["left_zero"] = left_zero
+    of = ("v_star", "v_policy", "v_policy_model", "v_zero", "v_certainty", "v_fixed_gain", "v_behavior", "v_uniform")
+    truth = dict.fromkeys(of, -1.0) | {"suboptimality": 0.0}
+    return report_of(told | {"model": {"A": eye, "B": eye}, "truth": truth})
+
+
+def even_gains(names, gain=0.5):
+    return gains_view(names, names, np.full((3, len(names), len(names)), gain))
+
+
+def test_names_are_text_whatever_they_hold():
+    html, page = drawn(plant(NASTY), even_gains(NASTY))
+    assert "<script>alert" not in html and "&lt;script&gt;" in html and "<script>" not in page
+    head = next(line for line in page.splitlines() if line.startswith("| Control"))
+    assert head.count("|") - head.count("\\|") == 6
+
+
+def test_truth_is_shown_for_synthetic_plants_only():
+    for kind, shown in (("real", False), ("synthetic", True)):
+        assert ("In the true plant" in in_words(plant(["x"], kind=kind), even_gains(["x"]))) is shown
+
+
+def test_a_controller_that_does_nothing_is_called_so():
+    page = in_words(plant(["x"], left_zero=False), even_gains(["x"], 0.0))
+    assert "All gains are zero" in page and "does nothing" in page
+    assert "does nothing" not in in_words(plant(["x"]), even_gains(["x"]))
+
+
+def test_directions_in_the_noise_are_told():
+    page = in_words(plant(["x"]), even_gains(["x"]))
+    assert "1 of 2 directions lie below the noise floor" in page and "both tables come from the same rows" in page
+
+
+def test_the_figure_shows_the_largest_gains_and_says_what_it_leaves_out():
+    names = [f"x{i}" for i in range(4)]
+    gains = np.arange(16.0).reshape(1, 4, 4) * np.ones((3, 1, 1))
+    note = "largest gains, of"
+    assert f"the 6 {note} 16" in in_words(plant(names), gains_view(names, names, gains))
+    assert note not in in_words(plant(["x"]), even_gains(["x"]))
+    assert "4.4 x3 for x3" in drawn(plant(names), gains_view(names, names, gains))[0]
+    with pytest.raises(ValueError, match=r"gains must be \(H, 1, 1\)"):
+        gains_view(["x"], ["u"], np.zeros((3, 2, 1)))

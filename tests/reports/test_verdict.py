@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 from flows.jobs.run import standing
+from flows.terminal.screen import plain
+from flows.verbs import summary
+from pipeline.facts.answers import Left, RunAnswer
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts
 from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import verdict_of
@@ -81,10 +84,8 @@ def test_what_is_missed_is_the_distance_of_two_ends_and_a_guarantee_only_where_b
     best = Best(0.75, measured=True)
     found = missing(best, value)
     assert found is not None and (found.upper, found.status) == (pytest.approx(0.05), "bound")
-    for other, worth in (
-        (replace(best, measured=False), value),
-        (best, value.model_copy(update={"status": "modelled"})),
-    ):
+    modelled = value.model_copy(update={"status": "modelled"})
+    for other, worth in ((replace(best, measured=False), value), (best, modelled)):
         assert (told := missing(other, worth)) is not None and told.status == "estimate"
     # two ends that contradict each other say nothing; nothing gains more than there can be
     assert missing(replace(best, upper=0.69), value) is None and missing(None, value) is None
@@ -137,9 +138,8 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only():
             assert "than current practice" not in told
         for found in (evaluation(**ends), evaluation(**ends, past=-2.1 * sign)):
             assert decided(found, data).conditions == [BEFORE, WHOLE, APART]
-        assert answer_of(decided(evaluation(**ends), data, recorded=True)).startswith(
-            f"{answer} than current practice by "
-        )
+        word = answer_of(decided(evaluation(**ends), data, recorded=True))
+        assert word.startswith(f"{answer} than current practice by ")
     # what holds 0 claims nothing that hidden traits could have made
     none = decided(evaluation(**{**(CHANGES["not_told_apart"] or {}), "hidden": 0.07}), data)
     assert none.answer == "not_told_apart" and not none.conditional
@@ -161,21 +161,15 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert decided(evaluation(people=5_780), few, recorded=True).holds
     assert not decided(evaluation(people=5_680), few, recorded=True).holds
     again = decided(evaluation(), data.model_copy(update={"episodes_per_user": 3}), recorded=True, course=True)
-    words = (
-        "if the recorded state explains the outcomes, people come as often whatever is done and comes of it and no "
-        "episode of a person changes their later ones ("
-    )
-    assert words in answer_of(again) and not again.holds
+    words = "if the recorded state explains the outcomes, people come as often whatever is done and comes of it"
+    assert f"{words} and no episode of a person changes their later ones (" in answer_of(again) and not again.holds
     alike = decided(evaluation(unweighted=True), data, recorded=True)
     assert "if practice often comes where the policy leads (" in answer_of(alike) and not alike.holds
     led = decided(evaluation(led=True), data, recorded=True)
     assert "if the policy hardly changes which states people come to (" in answer_of(led) and not led.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
-    words = (
-        f"outcomes, the 20 % of declared people without a usable record are like the others, {BEFORE}, no other "
-        f"person, outcome or step is missing or there twice and {APART} ("
-    )
-    assert words in answer_of(both)
+    words = f"outcomes, the 20 % of declared people without a usable record are like the others, {BEFORE}"
+    assert f"{words}, no other person, outcome or step is missing or there twice and {APART} (" in answer_of(both)
 
 
 def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_people():
@@ -225,10 +219,8 @@ def test_a_condition_says_why_and_how_strong_a_trait_would_have_to_be():
     for words in ("unchecked", "Confirmed on one condition", "no check on this log can show it", "Ask, then decide"):
         assert words in html
     # nothing is said of a strength that is not known, or where hidden traits are excluded
-    for verdict in (
-        decided(evaluation(strength=None), report.dataset, pays_at_the_end=True),
-        decided(evaluation(), report.dataset),
-    ):
+    unknown = decided(evaluation(strength=None), report.dataset, pays_at_the_end=True)
+    for verdict in (unknown, decided(evaluation(), report.dataset)):
         assert "To explain all of" not in said(verdict)
 
 
@@ -498,10 +490,8 @@ def test_what_is_established_over_all_decisions_is_not_so_for_a_single_state():
 def test_privacy_is_told_as_odds_and_as_a_test():
     answer, words = card(sample_report(), COST)
     assert answer == "Weak: at most 86 in 100" and "all of it together would be ε = " in words
-    assert (
-        "the odds of any guess about that person at most 2,200-fold (except with a probability of 1 in 1,000,000)"
-        in words
-    )
+    odds = "the odds of any guess about that person at most 2,200-fold"
+    assert f"{odds} (except with a probability of 1 in 1,000,000)" in words
     assert words.index("attacker") < words.index("-fold") < words.index("ε = 7.676")
     for guarantee, told in (
         ({"pure": True, "rho": None, "epsilon": 1.0, "delta": 0.0}, "Strong: at most 74 in 100"),
@@ -543,9 +533,8 @@ LOG = SimulatedLog(world="swim", behaviour="right", seed=1, episodes=50, sha256=
 def test_a_bound_is_of_logs_that_were_made_alike(made, status):
     found = standing(learnt(contained=MEASURED), card_of(), made)
     assert found.value.status == status
-    assert found.value.assumes == (
-        ["containment: measured, inside in 99 of 100 draws of this very setting"] if made == LOG else [UNMEASURED]
-    )
+    measured = "containment: measured, inside in 99 of 100 draws of this very setting"
+    assert found.value.assumes == [measured if made == LOG else UNMEASURED]
 
 
 def test_no_number_is_beyond_what_an_episode_can_pay():
@@ -627,10 +616,8 @@ def test_a_simple_policy_whose_interval_is_the_whole_range_stands_on_no_page():
     """As of 100 000 people at rho 0.1: always 1 was valued 1 (0 to 1), in truth .69."""
     ends = {"lower": 0.0, "upper": 1.0, "lower_flag": "trivial", "upper_flag": "trivial"}
     whole = {"lower": 0.0, "upper": 0.9999999999999999, "lower_trivial": 0.0, "upper_trivial": 1.0}
-    nothing = {
-        "best constant": {"action": "1", "estimate": 0.987, **whole},
-        "practice": {"estimate": 0.986, **whole},
-    }
+    constant = {"action": "1", "estimate": 0.987, **whole}
+    nothing = {"best constant": constant, "practice": {"estimate": 0.986, **whole}}
     known = {"uniform": {"estimate": 0.41, "lower": 0.2, "upper": 0.6, "lower_trivial": 0.0, "upper_trivial": 1.0}}
     pages = [drawn(beside(None, told, value=ends)) for told in (nothing, nothing | known)]
     for alone, both in zip(*pages, strict=True):
@@ -656,10 +643,6 @@ def test_the_shell_says_an_epsilon_as_the_guarantee_beside_it_does():
 
 
 def test_the_shell_names_the_binned_process_as_the_page_does():
-    from flows.terminal.screen import plain
-    from flows.verbs import summary
-    from pipeline.facts.answers import Left, RunAnswer
-
     for markov in ("declared", "aggregated"):
         report = judged("better", "synthetic", markov)
         answer = RunAnswer(
