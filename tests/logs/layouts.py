@@ -57,15 +57,20 @@ def card_of(values: dict[str, Any], folder: Path) -> Card | LqCard:
     return kind.model_validate(values).placed(folder)
 
 
-def changed(head: str, **parts: dict[str, Any]) -> dict[str, Any]:
-    """The card below a heading, some of its tables changed."""
-    values = cards()[head]
-    return {k: v | parts[k] if k in parts else v for k, v in values.items()}
+def changed(head: str, columns: dict[str, str | None] | None = None, **parts: Any) -> dict[str, Any]:
+    """The card below a heading, some of its tables and columns changed; None takes a column away."""
+    values = {k: v | parts[k] if k in parts else v for k, v in cards()[head].items()}
+    if columns:
+        named = (values["source"]["columns"] | columns).items()
+        values["source"] = values["source"] | {"columns": {role: name for role, name in named if name is not None}}
+    return values
 
 
-def taken(head: str, folder: Path, **parts: dict[str, Any]) -> Edition:
-    """What is ingested by that card."""
-    return ingest(card_of(changed(head, **parts), folder), folder / "home")
+def taken(
+    head: str, folder: Path, columns: dict[str, str | None] | None = None, home: str = "home", **parts: Any
+) -> Edition:
+    """What is ingested by that card; the same files are read again in another home alone."""
+    return ingest(card_of(changed(head, columns, **parts), folder), folder / home)
 
 
 def transitions(snapshot: Edition, *columns: str) -> list[tuple[Any, ...]]:

@@ -47,8 +47,7 @@ def test_one_log_gives_the_same_transitions_in_every_layout_and_in_small_batches
         assert transitions(whole) == expected(untold=head in UNTOLD)
         assert (whole.users, whole.episodes, whole.quarantined) == (4, 4, {})
     constants(batch=3, block=70)
-    again = ingest(card_of(cards()[head], tmp_path), tmp_path / "again")
-    assert canonical(again).equals(canonical(whole))
+    assert canonical(taken(head, tmp_path, home="again")).equals(canonical(whole))
 
 
 def test_every_row_of_the_page_has_a_card_and_every_card_a_row():
@@ -207,10 +206,10 @@ def test_a_date_far_off_makes_no_more_windows_than_the_horizon_and_one(tmp_path)
 def test_a_subject_whose_rows_are_scattered_has_the_same_windows(batch, tmp_path, constants):
     path = write_meds(tmp_path)
     frame = pl.read_parquet(path)
-    alike = canonical(ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "home"))
+    alike = canonical(taken("MEDS", tmp_path))
     constants(batch=batch)
     frame.sort(pl.int_range(pl.len()).over("subject_id"), maintain_order=True).write_parquet(path)
-    assert canonical(ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "again")).equals(alike)
+    assert canonical(taken("MEDS", tmp_path, home="again")).equals(alike)
 
 
 def test_a_reading_that_means_nothing_is_a_wrong_card(tmp_path):
