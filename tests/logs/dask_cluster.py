@@ -76,6 +76,7 @@ def free_port() -> int:
 @contextmanager
 def dask_cluster(folder: Path, workers: int = 2) -> Generator[Cluster]:
     """A scheduler with workers; all are gone afterwards."""
+    folder.mkdir(exist_ok=True)
     port, page = free_port(), free_port()
     cluster = Cluster(f"tcp://127.0.0.1:{port}", f"http://127.0.0.1:{page}", folder)
     options = ["--host", "127.0.0.1", "--port", str(port), "--dashboard-address", f"127.0.0.1:{page}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import tempfile
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -33,11 +34,7 @@ NIGHTS = st.lists(st.lists(STEP, max_size=6), min_size=1, max_size=4)
 
 
 def card_of(recurs: str, m: int) -> Card:
-    domain = {
-        "horizon": 1,
-        "states": {"column": "state", "labels": ["x", "y"], "ends": ["end"]},
-        "actions": {"column": "action", "labels": ["a", "b"]},
-    }
+    domain = card_dict()["domain"] | {"horizon": 1}
     unit = {"user": "user_id", "episodes_per_user": m, "users_public": 100, "recurs": recurs}
     return Card.model_validate(card_dict(domain=domain, unit=unit))
 
@@ -66,16 +63,20 @@ def ingested(steps: list[tuple[int, int, int, int]], m: int) -> list[tuple[int, 
     return [row for row in steps if row[:2] in kept]
 
 
-def leaves(card: Card, nights: list[list[tuple[int, int, int, int]]]) -> list[dict[str, np.ndarray]]:
+def by_night(card: Card, lay_out: Callable[[Path], Iterable[Snapshot]], **how: bool) -> list[dict[str, np.ndarray]]:
     """What each night counts, one snapshot a night."""
     seen, found = np.empty((0, hash_width(card)), dtype=np.uint64), []
     with tempfile.TemporaryDirectory() as name:
-        for number, steps in enumerate(nights):
-            log = snapshot(Path(name), number, ingested(steps, card.unit.episodes_per_user))
-            tables, fresh = count_new([log], card, seen, KEY)
+        for night in lay_out(Path(name)):
+            tables, fresh = count_new([night], card, seen, KEY, **how)
             seen = np.concatenate([seen, fresh])
             found.append(tables)
     return found
+
+
+def leaves(card: Card, nights: list[list[tuple[int, int, int, int]]]) -> list[dict[str, np.ndarray]]:
+    kept = [ingested(steps, card.unit.episodes_per_user) for steps in nights]
+    return by_night(card, lambda folder: (snapshot(folder, i, steps) for i, steps in enumerate(kept)))
 
 
 def counted(tables: dict[str, np.ndarray]) -> int:
@@ -233,13 +234,7 @@ def deliveries(people, folder: Path, nights: int = 7) -> list[Snapshot]:
 
 def grown(people, card: Card, *, whole: bool) -> list[dict[str, np.ndarray]]:
     """What each night of the growing log counts."""
-    seen, found = np.empty((0, hash_width(card)), dtype=np.uint64), []
-    with tempfile.TemporaryDirectory() as name:
-        for night in deliveries(people, Path(name)):
-            tables, fresh = count_new([night], card, seen, KEY, whole=whole)
-            seen = np.concatenate([seen, fresh])
-            found.append(tables)
-    return found
+    return by_night(card, lambda folder: deliveries(people, folder), whole=whole)
 
 
 def ended(episode) -> int | None:
@@ -292,7 +287,7 @@ def test_whose_episodes_wait_depends_on_their_own_rows_alone(people, others, uni
 
 
 SECRET = bytes(range(32))
-SHARE = Fraction(3, 10)
+SHARE, KEYS = Fraction(3, 10), ["user_id", "episode_id", "step"]
 SPLIT = Split(SHARE, part_key(SECRET, "shop"))
 
 
@@ -311,10 +306,9 @@ def test_parts_are_whole_people_and_all_of_them(tmp_path):
     learn, evaluate = split_people(snapshot, SPLIT)
     a, b, all_of = people(learn), people(evaluate), people(snapshot)
     assert not set(a["user_id"]) & set(b["user_id"])
-    keys = ["user_id", "episode_id", "step"]
-    assert pl.concat([a, b]).sort(keys).equals(all_of.sort(keys))
+    assert pl.concat([a, b]).sort(KEYS).equals(all_of.sort(KEYS))
     assert (learn.rows, evaluate.rows) == (len(a), len(b))
-    assert a.sort(keys).equals(a) and b.sort(keys).equals(b)
+    assert a.sort(KEYS).equals(a) and b.sort(KEYS).equals(b)
     assert 0.2 < len(set(b["user_id"])) / 400 < 0.4
 
 
@@ -324,8 +318,7 @@ def test_what_others_are_in_the_log_moves_nobody(tmp_path):
     other = shop_of(tmp_path / "other", [r for r in log if r[0] != "c7"])
     for whole, less in zip(split_people(one, SPLIT), split_people(other, SPLIT), strict=True):
         kept = people(whole).filter(pl.col("user_id") != "c7")
-        keys = ["user_id", "episode_id", "step"]
-        assert kept.sort(keys).equals(people(less).sort(keys))
+        assert kept.sort(KEYS).equals(people(less).sort(KEYS))
 
 
 def test_parts_are_secret_kept_for_a_retry_and_gone_afterwards(tmp_path):

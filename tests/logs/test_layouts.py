@@ -313,11 +313,7 @@ SHORT = Batch(pl.DataFrame({"patient": ["a"]}), lines_from(1, 1), NO_LINES)
         (own("row"), LogError, r"visits\.diary: reader diary:diary yields a str, not a Batch"),
         (own(SHORT), LogError, r"yields the columns \['patient'\] with 1 line numbers for 1 rows; asked was"),
         (own(ValueError("anna is low")), LogError, r"reader diary:diary failed \(ValueError\)"),
-        (
-            own(suffixes=(".log",)),
-            LogError,
-            "visits.diary: .diary: not of format 'diary:diary'; give files of .log",
-        ),
+        (own(suffixes=(".log",)), LogError, "visits.diary: .diary: not of format 'diary:diary'; give files of .log"),
     ],
 )
 def test_what_is_no_reader_is_said(folder, monkeypatch, made, error, says):

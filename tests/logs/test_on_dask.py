@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any
 from urllib.error import HTTPError
 from uuid import UUID
 
+import distributed
 import polars as pl
 import pytest
 
@@ -47,10 +47,8 @@ LABEL, REWARD, USER = "kanarienvogel-4711", "31415.92653", "u-schwalbe-0815"
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "snapshot").mkdir()
-    parts = [
-        people(5, seed).with_columns(pl.format(f"{USER}-{{}}", "user_id").alias("user_id")) for seed in range(PARTS)
-    ]
-    snapshot(parts, tmp_path / "snapshot")
+    name = pl.format(f"{USER}-{{}}", "user_id").alias("user_id")
+    snapshot([people(5, seed).with_columns(name) for seed in range(PARTS)], tmp_path / "snapshot")
     return tmp_path / "snapshot"
 
 
@@ -102,61 +100,49 @@ def test_two_workers_add_up_to_the_same_integers(cluster, folder):
         assert told[-1] == (90, 90)
 
 
+def summed_while_killed(cluster, folder, killed, begun="*.begun"):
+    """The sums, while processes are killed once a group began."""
+
+    def kill() -> None:
+        end = time.monotonic() + 60
+        while not list(folder.glob(begun)) and time.monotonic() < end:
+            time.sleep(0.02)
+        for process in killed:
+            os.kill(process.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        work = Slow(make_card(Path(), ["log.csv"]))
+        return sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
+    finally:
+        killer.join()
+
+
 @pytest.mark.service
 def test_a_worker_killed_in_the_middle_changes_no_integer_and_a_scheduler_is_named(tmp_path, folder):
     """The group of the worker is summed by the other, once."""
-    (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask") as cluster:
-        work, (scheduler, _, victim) = Slow(make_card(Path(), ["log.csv"])), cluster.processes
-
-        def summed(killed: subprocess.Popen[bytes], begun: str) -> Any:
-            """The sums, while a process is killed once a group began."""
-
-            def kill() -> None:
-                end = time.monotonic() + 60
-                while not list(folder.glob(begun)) and time.monotonic() < end:
-                    time.sleep(0.02)
-                os.kill(killed.pid, signal.SIGKILL)
-
-            killer = threading.Thread(target=kill)
-            killer.start()
-            try:
-                return sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
-            finally:
-                killer.join()
-
-        got = summed(victim, f"*.{victim.pid}.begun")
+        scheduler, _, victim = cluster.processes
+        got = summed_while_killed(cluster, folder, [victim], f"*.{victim.pid}.begun")
         assert victim.wait(20) == -signal.SIGKILL
         begun = list(folder.glob("*.begun"))
         parts = [p.name.split(".")[0] for p in begun]
         assert sorted(set(parts)) == [f"part-{i:04d}" for i in range(PARTS)] and len(parts) > PARTS
-        same(got, dict(sum_snapshot(CountSums(work.card), opened(folder))))
+        same(got, sums("counts", opened(folder)))
         for path in begun:
             path.unlink()
         with pytest.raises(RuntimeError, match=r"part-\d+.parquet: the scheduler went away; start it, and run again"):
-            summed(scheduler, "*.begun")
+            summed_while_killed(cluster, folder, [scheduler])
 
 
 @pytest.mark.service
 def test_when_all_workers_are_killed_the_run_ends(tmp_path, folder, constants):
     """It waited for ever."""
     constants(patience=2.0)
-    (tmp_path / "dask").mkdir()
-    with dask_cluster(tmp_path / "dask") as cluster:
-
-        def kill() -> None:
-            end = time.monotonic() + 60
-            while not list(folder.glob("*.begun")) and time.monotonic() < end:
-                time.sleep(0.02)
-            for worker in cluster.workers:
-                os.kill(worker.pid, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        work = Slow(make_card(Path(), ["log.csv"]))
-        with pytest.raises(RuntimeError, match=r"part-\d+.parquet: all workers went away; start some, and run again"):
-            sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
-        killer.join()
+    says = r"part-\d+.parquet: all workers went away; start some, and run again"
+    with dask_cluster(tmp_path / "dask") as cluster, pytest.raises(RuntimeError, match=says):
+        summed_while_killed(cluster, folder, cluster.workers)
 
 
 @pytest.mark.service
@@ -171,8 +157,6 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(cluster, folder, monkeypa
             # a task that Dask has forgotten has no page
             with suppress(HTTPError):
                 pages.append(cluster.page(f"info/task/{key}.html"))
-
-    import distributed
 
     submit = distributed.Client.submit
 
@@ -210,9 +194,7 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(cluster, folder, monkeypa
 @pytest.mark.service
 def test_a_task_that_raised_would_be_caught(cluster, folder, monkeypatch):
     """The twin that lets a library's error out: Dask logs its text on the worker."""
-    from distributed import Client
-
-    with Client(cluster.address, set_as_default=False) as client:
+    with distributed.Client(cluster.address, set_as_default=False) as client:
         work = Careless(make_card(Path(), ["log.csv"]))
         future = client.submit(work.add, None, opened(folder).part_files, None, key="twin", pure=False)
         assert isinstance(future.exception(timeout=60), ValueError)
@@ -229,7 +211,6 @@ def test_what_would_fail_later_is_refused_before_the_charge(cluster, tmp_path):
     for address, wrong in ((nobody, "no Dask scheduler answers"), ("tcp://nowhere", "no Dask scheduler answers")):
         with pytest.raises(CardError, match=wrong):
             run_job(str(shop / "private.toml"), Home(home.root, resources=Resources(elsewhere=OnDask(address))))
-    (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask", workers=0) as idle:
         idle.wait_for("Scheduler at")
         with pytest.raises(CardError, match="has no worker"):
@@ -255,10 +236,7 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster, tmp_path):
         assert kinds == ["REGISTER", "KEY", "INTENT", "DRAW", "COMMIT", "PUBLISH"]
     made, card = latest(home.store, "shop"), setting(str(shop / "private.toml"), home).tabular
     assert made is not None
-    same(
-        dict(sum_snapshot(CountSums(card), made, home.resources)),
-        dict(sum_snapshot(CountSums(card), made)),
-    )
+    same(dict(sum_snapshot(CountSums(card), made, home.resources)), dict(sum_snapshot(CountSums(card), made)))
     published = "".join(p.read_text(errors="replace") for p in Path(found["folder"]).iterdir())
     assert "dask" not in published.lower() and cluster.address not in published
     assert person not in cluster.logs()

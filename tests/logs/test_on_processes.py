@@ -76,10 +76,9 @@ def write_tables(folder: Path) -> AnyCard:
     rng = random.Random(1)
     for part in "ab":
         lines = [f"{part}{i},1,{t},{'xy?'[i % 3]},{i % 2},{t / 2}" for i in range(60) for t in range(3)]
-        text = "\n".join(
-            ["user,episode,t,s,a,r", *lines, *(f"{part}{row}" for row in BROKEN), "short,line", ",1,0,x,0,1"]
-        )
-        (folder / f"log-{part}.csv").write_text(text + "\n", encoding="utf-8")
+        broken = [*(f"{part}{row}" for row in BROKEN), "short,line", ",1,0,x,0,1"]
+        text = "\n".join(["user,episode,t,s,a,r", *lines, *broken, ""])
+        (folder / f"log-{part}.csv").write_text(text, encoding="utf-8")
     for i, form in enumerate(FORMATS):
         odd = [[rng.choice([b"odd", None, b"\xff"]), *GOOD[1:]] for _ in range(4)]
         for row in odd:
@@ -236,7 +235,6 @@ def test_as_many_processes_as_memory_holds_partitions_of(tmp_path, monkeypatch):
 @pytest.mark.service
 def test_workers_of_dask_ingest_the_same_bytes_and_the_last_of_them_alone(tmp_path):
     card, made = write_tables(tmp_path), list[Snapshot]()
-    (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask") as cluster:
 
         def kill(done: int, total: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from contextlib import nullcontext
@@ -125,18 +126,13 @@ def test_text_episode_ids_become_numbers_that_depend_on_the_label_alone(tmp_path
 
 LONG_IDS = [16 * 10**17, 16 * 10**17 + 7, 2**63 - 1, -(2**63), 10**18, 0]
 BY_ORDER = {"columns": {"step": None}, "source": {"order_by": "t"}}
+IF_THERE = {"columns": {"step": None}, "source": {"order_by": "t", "optional": ["t"]}}
 # column, my cells (three rows an episode), another person's cell as a number and as text, and what the card says
 ANOTHERS: dict[str, tuple[str, list[Any], Any, str, dict[str, Any]]] = {
     "ids of nineteen digits": ("episode", [e for e in LONG_IDS for _ in range(3)], 1, "one", {}),
     "an id that is no integer of ours": ("episode", [e for e in LONG_IDS for _ in range(3)], 1, str(2**63), {}),
     "an infinite place": ("t", [1.0, 2.0, math.inf] * 6, 1.0, "2026-01-02", BY_ORDER),
-    "a place that is missing": (
-        "t",
-        [1.0, math.nan, 2.0] * 6,
-        1.0,
-        "2026-01-02",
-        {**BY_ORDER, "source": {"order_by": "t", "optional": ["t"]}},
-    ),
+    "a place that is missing": ("t", [1.0, math.nan, 2.0] * 6, 1.0, "2026-01-02", IF_THERE),
     "three decimals": ("r", [0.125, 0.25, 0.5] * 6, 0.5, "0,5", {"source": {"numbers": "1.234,5"}}),
     "words that are numbers": ("r", [1, 2, 0] * 6, 1, "good", {"reward": {"words": {"1": 0.5, "2": 0.0, "good": 1}}}),
     "words for true": ("r", [True, False, True] * 6, True, "good", {"reward": {"words": {"true": 0.5, "good": 1}}}),
@@ -183,9 +179,7 @@ def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind, tmp_pa
     "kind",
     [
         pl.Datetime("ms"),
-        pytest.param(pl.Datetime("us"), marks=pytest.mark.slow),
-        pytest.param(pl.Datetime("ns"), marks=pytest.mark.slow),
-        pytest.param(pl.Date, marks=pytest.mark.slow),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in (pl.Datetime("us"), pl.Datetime("ns"), pl.Date)),
     ],
 )
 @pytest.mark.parametrize("sign", [1, -1])
@@ -220,36 +214,24 @@ def test_only_the_columns_of_the_card_are_read(tmp_path):
             assert len(table(tmp_path, "log.parquet")) == 2
 
 
-DAMAGED = [
-    "wide.csv",
-    "log.csv.gz",
-    "log.tsv",
-    "cut.parquet",
-    "text.parquet",
-    "holed.parquet",
-]
-
-
-def damaged(folder: Path) -> dict[str, bytes]:
-    FRAME.write_parquet(folder / "whole.parquet")
-    whole = (folder / "whole.parquet").read_bytes()
-    return {
-        "wide.csv": TEXT.encode("utf-16"),
-        "cut.parquet": whole[: len(whole) // 2],
-        "text.parquet": TEXT.encode(),
-        "holed.parquet": whole[:4] + b"\0" * 60 + whole[64:],
-        "log.tsv": TEXT.encode(),
-        "log.csv.gz": b"\x1f\x8b",
-    }
+FRAME.write_parquet(PARQUET := io.BytesIO())
+WHOLE = PARQUET.getvalue()
+DAMAGED = {
+    "wide.csv": TEXT.encode("utf-16"),
+    "cut.parquet": WHOLE[: len(WHOLE) // 2],
+    "text.parquet": TEXT.encode(),
+    "holed.parquet": WHOLE[:4] + b"\0" * 60 + WHOLE[64:],
+    "log.tsv": TEXT.encode(),
+    "log.csv.gz": b"\x1f\x8b",
+}
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_or_foreign_file_is_one_line_that_names_it(tmp_path, name):
-    (tmp_path / name).write_bytes(damaged(tmp_path)[name])
+    (tmp_path / name).write_bytes(DAMAGED[name])
     with pytest.raises(LogError) as error:
         table(tmp_path, name)
-    assert name in str(error.value)
-    assert "\n" not in str(error.value)
+    assert name in str(error.value) and "\n" not in str(error.value)
     home = tmp_path / "home" / "store" / "tiny"
     assert not home.exists() or [p.name for p in home.iterdir()] == [".lock"]
 
