@@ -108,34 +108,26 @@ def entries(*told):
     return [Entry(n, lineage, kind, "", body, GENESIS, GENESIS) for n, (lineage, kind, body) in enumerate(told, 1)]
 
 
-SAID = ("mine", "REGISTER", WORD)
-SILENT = ("mine", "REGISTER", PLAIN)
+SAID, SILENT = ("mine", "REGISTER", WORD), ("mine", "REGISTER", PLAIN)
+LATER, TAKEN_BACK = ("mine", "AMEND", WORD), ("mine", "AMEND", PLAIN)
+
+
+def answered(asked: int, body: dict, lineage: str = "mine", kind: str = "COMMIT") -> list[tuple[str, str, dict]]:
+    """An intent, which is entry ``asked``, and what came of it."""
+    return [(lineage, "INTENT", body), (lineage, kind, {"intent": asked})]
+
+
 CASES = {
     "nothing answered yet": ([SAID], True),
     "not said": ([SILENT], False),
     "another lineage says it": ([SILENT, ("other", "REGISTER", WORD)], False),
-    "said before the answer": ([SAID, ("mine", "INTENT", LOOK), ("mine", "COMMIT", {"intent": 2})], True),
-    "said after it": (
-        [SILENT, ("mine", "INTENT", LOOK), ("mine", "COMMIT", {"intent": 2}), ("mine", "AMEND", WORD)],
-        False,
-    ),
-    "after an answer of another lineage": (
-        [("other", "REGISTER", PLAIN), ("other", "INTENT", LOOK), ("other", "COMMIT", {"intent": 2}), SAID],
-        False,
-    ),
-    "after a release that nobody judged": (
-        [SILENT, ("mine", "INTENT", RELEASE), ("mine", "COMMIT", {"intent": 2}), ("mine", "AMEND", WORD)],
-        True,
-    ),
+    "said before the answer": ([SAID, *answered(2, LOOK)], True),
+    "said after it": ([SILENT, *answered(2, LOOK), LATER], False),
+    "after an answer of another lineage": ([("other", "REGISTER", PLAIN), *answered(2, LOOK, "other"), SAID], False),
+    "after a release that nobody judged": ([SILENT, *answered(2, RELEASE), LATER], True),
     # its answer may lie in the store, to be recovered
-    "after an attempt that may have drawn": (
-        [SILENT, ("mine", "INTENT", LOOK), ("mine", "DRAW", {"intent": 2}), ("mine", "AMEND", WORD)],
-        False,
-    ),
-    "taken back before the answer": (
-        [SAID, ("mine", "AMEND", PLAIN), ("mine", "INTENT", LOOK), ("mine", "COMMIT", {"intent": 3})],
-        False,
-    ),
+    "after an attempt that may have drawn": ([SILENT, *answered(2, LOOK, kind="DRAW"), LATER], False),
+    "taken back before the answer": ([SAID, TAKEN_BACK, *answered(3, LOOK)], False),
 }
 
 

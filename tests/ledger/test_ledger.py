@@ -30,18 +30,13 @@ def test_a_missing_ledger_refuses_and_never_starts_at_zero(tmp_path):
     assert not (tmp_path / "none.db").exists()
 
 
-def test_an_intent_spends_whatever_follows(ledger):
-    ledger.intent("tiny", "k1", Fraction(1, 3), {})
-    ledger.intent("tiny", "k1", Fraction(1, 3), {})
-    assert ledger.account("tiny").spent == Fraction(2, 3)
-    assert [e.body["attempt"] for e in ledger.entries("tiny") if e.kind == "INTENT"] == [1, 2]
-
-
-def test_nothing_is_ever_refunded(ledger):
-    ledger.intent("tiny", "k1", Fraction(1), {})
+def test_an_intent_spends_whatever_follows_and_nothing_is_refunded(ledger):
+    for _ in range(2):
+        ledger.intent("tiny", "k1", Fraction(1, 3), {})
     with pytest.raises(ValueError, match="at least 0"):
         ledger.intent("tiny", "k2", Fraction(-1), {})
-    assert ledger.account("tiny").spent == 1
+    assert ledger.account("tiny").spent == Fraction(2, 3)
+    assert [e.body["attempt"] for e in ledger.entries("tiny") if e.kind == "INTENT"] == [1, 2]
 
 
 def test_a_committed_key_is_never_drawn_again_and_commits_once(ledger):
