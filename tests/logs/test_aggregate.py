@@ -308,7 +308,6 @@ class Forgetful(Here):
     """Who does not do the last task."""
 
     def each(self, tasks: Iterable[Any], seen: Callable[[int], None]) -> Iterator[tuple[Any, Any]]:
-        """All others."""
         return super().each(list(tasks)[:-1], seen)
 
 

@@ -74,7 +74,6 @@ class Slow(CountSums):
     together = 1
 
     def add(self, sums: Any, parts: Any, seen: Any) -> None:
-        """As ever, later."""
         begun = parts[0].parent / f"{parts[0].name}.{os.getpid()}.begun"
         begun.touch()
         time.sleep(0.7)
@@ -85,7 +84,6 @@ class Careless(CountSums):
     """Fails with what a row says in its text, as a library might."""
 
     def add(self, sums: Any, parts: Any, seen: Any) -> None:
-        """Never adds."""
         raise ValueError(f"could not parse {USER} in {REWARD}")
 
 

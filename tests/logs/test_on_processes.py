@@ -50,7 +50,6 @@ class Elsewhere:
     apart: Sequence[str] = ("other",)
 
     def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
-        """By the last letter."""
         return [None if texts[0].endswith("3") else texts[0] for texts in people]
 
 
@@ -61,7 +60,6 @@ class Backwards(Here):
     together: int = 2
 
     def each(self, tasks: Iterable[Any], seen: Seen) -> Iterator[tuple[Any, Any]]:
-        """All of them, then in turn."""
         yield from reversed(list(super().each(tasks, seen)))
 
 
@@ -160,8 +158,6 @@ class Dying(OnProcesses):
         self.over = over
 
     def each(self, tasks: Iterable[Any], seen: Seen) -> Iterator[tuple[Any, Any]]:
-        """As ever."""
-
         def chosen() -> Iterator[FileTask[Any]]:
             for task in tasks:
                 over = next((name for name in self.over if name in task.named), None)

@@ -28,54 +28,35 @@ def test_the_table_of_rules_is_the_table_of_the_documentation():
     assert rows == [f"| `{rule.name}` | {rule.effect} | {rule.meaning} |" for rule in RULES]
 
 
+def row(t: Any = 0, s: Any = "x", a: Any = 0, r: Any = 0, *, episode: Any = 1) -> tuple[Any, ...]:
+    return ("u", episode, t, s, a, r)
+
+
 # The good user's rows fill lines 2 and 3; the first row of the case stands on line 4.
 CASES: list[tuple[str, list[tuple[Any, ...]], list[tuple[int, str, str]]]] = [
-    ("an unknown state or action is OTHER", [("u", 1, 0, "zz", 7, 0)], [(4, "unknown_label", "coerce")]),
-    ("an empty state is OTHER", [("u", 1, 0, None, 0, 0)], [(4, "unknown_label", "coerce")]),
-    ("a reward outside the range is clipped", [("u", 1, 0, "x", 0, 9)], [(4, "reward_range", "coerce")]),
-    ("a reward off the lattice is floored", [("u", 1, 0, "x", 0, 0.7)], [(4, "reward_off_lattice", "coerce")]),
-    ("a hair below a lattice point is the point", [("u", 1, 0, "x", 0, 0.49999999999)], []),
-    (
-        "steps from H on are dropped",
-        [("u", 1, t, "x", 0, "NaN" if t == 3 else 0) for t in range(4)],
-        [(7, "beyond_horizon", "drop_step")],
-    ),
-    (
-        "a row in an end is dropped",
-        [("u", 1, 0, "x", 0, 0), ("u", 1, 1, "died", None, None)],
-        [(5, "after_end", "drop_step")],
-    ),
-    (
-        "a gap drops the episode",
-        [("u", 1, 0, "x", 0, 0), ("u", 1, 2, "x", 0, 0)],
-        [(n, "gap", "drop_episode") for n in (4, 5)],
-    ),
-    ("a late start is a gap", [("u", 1, 1, "x", 0, 0)], [(4, "gap", "drop_episode")]),
-    (
-        "a repeated step drops the episode",
-        [("u", 1, 0, "x", 0, 0)] * 2,
-        [(n, "repeat", "drop_episode") for n in (4, 5)],
-    ),
+    ("an unknown state or action is OTHER", [row(s="zz", a=7)], [(4, "unknown_label", "coerce")]),
+    ("an empty state is OTHER", [row(s=None)], [(4, "unknown_label", "coerce")]),
+    ("a reward outside the range is clipped", [row(r=9)], [(4, "reward_range", "coerce")]),
+    ("a reward off the lattice is floored", [row(r=0.7)], [(4, "reward_off_lattice", "coerce")]),
+    ("a hair below a lattice point is the point", [row(r=0.49999999999)], []),
+    ("steps from H on are dropped", [*map(row, range(3)), row(3, r="NaN")], [(7, "beyond_horizon", "drop_step")]),
+    ("a row in an end is dropped", [row(), row(1, "died", None, None)], [(5, "after_end", "drop_step")]),
+    ("a gap drops the episode", [row(), row(2)], [(n, "gap", "drop_episode") for n in (4, 5)]),
+    ("a late start is a gap", [row(1)], [(4, "gap", "drop_episode")]),
+    ("a repeated step drops the episode", [row()] * 2, [(n, "repeat", "drop_episode") for n in (4, 5)]),
     *[
-        (f"reward {r} drops the episode", [("u", 1, 0, "x", 0, r)], [(4, "bad_reward", "drop_episode")])
+        (f"reward {r} drops the episode", [row(r=r)], [(4, "bad_reward", "drop_episode")])
         for r in ("NaN", None, "inf", "1 euro")
     ],
-    *[
-        (f"step {t} cannot be read", [("u", 1, t, "x", 0, 0)], [(4, "unparsable", "drop_episode")])
-        for t in (None, "1.5", -1, "a")
-    ],
-    ("a row without an episode id cannot be placed", [("u", None, 0, "x", 0, 0)], [(4, "unparsable", "drop_episode")]),
-    (
-        "only one episode a user is kept",
-        [("u", 1, 0, "x", 0, 0), ("u", 2, 0, "x", 0, 0)],
-        [(5, "over_cap", "over_cap")],
-    ),
+    *[(f"step {t} cannot be read", [row(t)], [(4, "unparsable", "drop_episode")]) for t in (None, "1.5", -1, "a")],
+    ("a row without an episode id cannot be placed", [row(episode=None)], [(4, "unparsable", "drop_episode")]),
+    ("only one episode a user is kept", [row(), row(episode=2)], [(5, "over_cap", "over_cap")]),
     (
         "a short line shows a gap",
-        [("u", 1, 0, "x"), ("u", 1, 1, "x", 0, 0)],
+        [row()[:4], row(1)],
         [(4, "malformed_line", "drop_step"), (5, "gap", "drop_episode")],
     ),
-    ("a stray quote costs one line", [("u", 1, 0, "x", 0, '"0')], [(4, "malformed_line", "drop_step")]),
+    ("a stray quote costs one line", [row(r='"0')], [(4, "malformed_line", "drop_step")]),
 ]
 
 
@@ -159,10 +140,9 @@ def test_what_was_done_had_some_chance(ingested, chance, kept):
 
 
 def test_where_no_end_is_declared_an_early_end_drops_the_episode(ingested):
-    whole = [("g", 1, t, "x", 0, 0, "") for t in range(3)]
-    short = [("u", 1, 0, "x", 0, 0, "")]
-    ended = [("v", 1, t, "x", 0, 0, t == 1) for t in range(3)]
-    snapshot = ingested(whole + short + ended, (*HEAD, "done"), columns={"terminated": "done"}, domain=NO_ENDS)
+    rows = [("g", *row(t)[1:], "") for t in range(3)] + [(*row(), "")]
+    rows += [("v", *row(t)[1:], t == 1) for t in range(3)]
+    snapshot = ingested(rows, (*HEAD, "done"), columns={"terminated": "done"}, domain=NO_ENDS)
     assert fates(snapshot) == [
         (5, "early_end", "drop_episode"), (6, "early_end", "drop_episode"),
         (7, "early_end", "drop_episode"), (8, "after_end", "drop_step"),
@@ -193,8 +173,7 @@ def test_more_broken_rows_than_tolerated_are_told_and_lose_nothing(ingested):
     made = ingested(rows, tolerance={"unknown_label": 0.0})
     with pytest.raises(LogError, match=r"unknown_label.*25\.000%.*accepts 0\.000%.*log\.csv, line 4;") as refused:
         check_delivery(made)
-    assert "secret" not in str(refused.value)
-    assert "hidden" not in str(refused.value)
+    assert "secret" not in str(refused.value) and "hidden" not in str(refused.value)
     assert quarantine(made.folder)["rule"].to_list() == ["unknown_label", "gap"]
     check_delivery(ingested(rows, tolerance={"unknown_label": 0.25}))
 

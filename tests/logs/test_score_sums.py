@@ -44,11 +44,9 @@ from tests.statistics.test_sensitivity import SCHEMA, tiny
 
 
 def card_of(dynamics, episodes=1):
-    values = card_dict()
-    domain = values["domain"] | {"horizon": 3, "dynamics": dynamics}
-    return Card.model_validate(
-        card_dict(domain=domain, unit={"user": "user_id", "episodes_per_user": episodes, "users_public": 100})
-    )
+    domain = card_dict()["domain"] | {"horizon": 3, "dynamics": dynamics}
+    unit = card_dict()["unit"] | {"episodes_per_user": episodes}
+    return Card.model_validate(card_dict(domain=domain, unit=unit))
 
 
 def asked_of(card, people):
@@ -107,13 +105,11 @@ def made(request):
     return card, people, asked_of(card, people)
 
 
-def told(people, rng=None):
+def told(people):
     """Rows that tell a chance of what was done: of some that of practice, of some another one, none, or one of none."""
     rows = pl.concat(people)
     kinds = np.array([0.5, 0.05, np.nan, 0.0, 1.5, -1.0])
-    return rows.with_columns(
-        pl.Series("behavior_prob", kinds[(rng or np.random.default_rng(7)).integers(6, size=len(rows))])
-    )
+    return rows.with_columns(pl.Series("behavior_prob", kinds[np.random.default_rng(7).integers(6, size=len(rows))]))
 
 
 @pytest.mark.parametrize("logged", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -186,17 +182,15 @@ def test_nobodys_rows_move_the_sums_further_than_is_charged(made, constants):
 
 
 def test_without_noise_the_estimate_is_the_mean_of_the_loop():
-    states = {"column": "state", "labels": ["x", "y"], "ends": ["end"]}
-    domain = {"horizon": 3, "states": states, "actions": {"column": "action", "labels": ["a", "b"]}}
+    domain = card_dict()["domain"] | {"horizon": 3}
     source = {"files": ["a.csv"], "columns": {**card_dict()["source"]["columns"], "behavior_prob": "p"}}
     card = Card.model_validate(card_dict(domain=domain, unit={"user": "user_id", "users_public": 2000}, source=source))
     terms = Terms("loop", "apvi", evaluate=Evaluate(people=0.3, probabilities="logged"))
     run, rng = plan_run(card, terms), np.random.default_rng(9)
     mdp = draw_surrogate(card, rng)
     practice = np.full(mdp.shape, 0.5)
-    learn, judge = (
-        [with_chances(rows, practice) for rows in sample_people(card, mdp, practice, n, rng)] for n in (1400, 600)
-    )
+    both = (sample_people(card, mdp, practice, n, rng) for n in (1400, 600))
+    learn, judge = ([with_chances(rows, practice) for rows in people] for people in both)
     counted = ExactSums(card.name, "synthetic", card.domain.dynamics, count_rows(pl.concat(learn), card))
     e, noise = run.evaluation, SeededNoise(1)
     learnt = run.plan.learn(run.plan.privatizer.draw(counted, noise))

@@ -116,11 +116,8 @@ def test_objects_may_differ_in_their_keys_line_by_line(tmp_path):
     ],
 )
 def test_what_does_not_fit_is_refused_by_its_key(tmp_path, states, source, said):
-    source = {k: v for k, v in source.items() if v is not None} | (
-        {"columns": {"user_id": "user", "episode_id": "user", "reward": "paid", "step": "at"}, "order_by": None}
-        if "order_by" in source
-        else {}
-    )
+    columns = {"user_id": "user", "episode_id": "user", "reward": "paid", "step": "at"}
+    source = source | ({"columns": columns} if "order_by" in source else {})
     with pytest.raises(ValidationError, match=said):
         declare(tmp_path, states, **source)
 
@@ -186,8 +183,9 @@ LATE = ["u,1,x,a,", "u,2,y,b,0.5", "u,9,,,7.5", "v,1,x,a,", "w,1,x,a,1", "w,2,x,
 
 
 def test_a_last_row_without_an_action_says_what_came_of_the_row_before_it(tmp_path):
-    card = declare(tmp_path, last_row="outcome")
-    values = card.model_dump() | {"reward": {"range": [0.0, 10.0], "steps": 20, "empty": 0.0}}
+    values = declare(tmp_path, last_row="outcome").model_dump() | {
+        "reward": {"range": [0.0, 10.0], "steps": 20, "empty": 0.0}
+    }
     values["domain"]["states"]["other"] = False
     card = Card.model_validate(values).placed(tmp_path)
     found = read(tmp_path, card, log="\n".join(["user,at,state,action,paid", *LATE]))
@@ -213,11 +211,7 @@ def test_an_outcome_that_stands_in_every_row_is_paid_once(tmp_path):
 
 
 def test_a_discount_makes_later_rewards_smaller_and_the_value_that_of_the_discounted_return(tmp_path):
-    rows = [
-        f"{user},{step},{state},a,{paid}"
-        for user in "uv"
-        for step, state, paid in ((1, "x", 8), (2, "y", -4), (3, "x", 8))
-    ]
+    rows = [f"{user},{row}" for user in "uv" for row in ("1,x,a,8", "2,y,a,-4", "3,x,a,8")]
     values = declare(tmp_path, last_row="ends").model_dump()
     values["reward"] = {"range": [-10.0, 10.0], "steps": 2000}
     values["domain"] |= {"discount": 0.5, "horizon": 3}
@@ -225,10 +219,8 @@ def test_a_discount_makes_later_rewards_smaller_and_the_value_that_of_the_discou
     found = read(tmp_path, card, log="\n".join(["user,at,state,action,paid", *rows]))
     # a rounded-down reward is no more than a hundredth too small; what is too large for the lattice is no fault of rows
     assert found["reward"].to_list() == [8.0, -2.0, 2.0] * 2
-    assert (
-        card.domain_hash()
-        != Card.model_validate(values | {"domain": values["domain"] | {"discount": 1.0}}).domain_hash()
-    )
+    undiscounted = Card.model_validate(values | {"domain": values["domain"] | {"discount": 1.0}})
+    assert card.domain_hash() != undiscounted.domain_hash()
     plain = {k: v for k, v in values["domain"].items() if k != "discount"}
     assert "discount" not in Card.model_validate(values | {"domain": plain}).model_dump(mode="json")["domain"]
 
@@ -284,8 +276,7 @@ def ordered(folder: Path, horizon: int = 4, **source) -> Card:
 def read_in_order(folder: Path, rows: list[str], **source):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "log.csv").write_text(HEAD + "\n".join(rows) + "\n")
-    card = ordered(folder, **source)
-    made = ingest(card, folder / "home")
+    made = ingest(ordered(folder, **source), folder / "home")
     return canonical(made), made
 
 
@@ -390,12 +381,8 @@ def test_a_missing_step_may_cut_instead_of_drop(tmp_path):
     assert drop.is_empty() and made.quarantined == {"gap": 4, "unparsable": 1}
 
 
-cells = st.sampled_from(
-    ["1", "2", "2.5", "2026-01-02", "2026-01-02T03:04Z", "", "nan", "x", "-1", "1e400", "999999999999"]
-)
-persons = st.lists(
-    st.tuples(cells, st.sampled_from(["x", "y", "?"]), st.sampled_from(["a", "b"])), min_size=0, max_size=10
-)
+PLACES = ["1", "2", "2.5", "2026-01-02", "2026-01-02T03:04Z", "", "nan", "x", "-1", "1e400", "999999999999"]
+persons = st.lists(st.tuples(*map(st.sampled_from, (PLACES, "xy?", "ab"))), max_size=10)
 
 
 @pytest.mark.parametrize("gap", ["drop", pytest.param("cut", marks=pytest.mark.slow)])

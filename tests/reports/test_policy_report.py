@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -16,36 +15,9 @@ import pytest
 from reports.run.policy_sections import runs
 from tests.goldens.places import HOME
 from tests.jobs import facts_of
-from tests.reports.sample import drawn, gains_view, in_words, report_of, sample_facts, sample_report, sample_view
+from tests.reports.sample import Page, drawn, gains_view, in_words, report_of, sample_facts, sample_report, sample_view
 
 HOSTILE = '<script>alert("1")</script>\'|`[x](http://evil.example)'
-
-
-class Page(HTMLParser):
-    """What a browser would make of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.sections: list[str] = []
-        self.guarantee_in = ""
-        self.text: list[str] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        named = dict(attrs)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
-        assert not any(name.startswith("on") for name in named)
-        if tag == "section":
-            self.sections.append(named.get("id") or "")
-        if named.get("id") == "guarantee":
-            self.guarantee_in = self.sections[-1]
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
 
 
 def both(facts: dict[str, Any], view: Any = None) -> tuple[str, str]:

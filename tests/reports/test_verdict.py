@@ -141,7 +141,7 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only():
         word = answer_of(decided(evaluation(**ends), data, recorded=True))
         assert word.startswith(f"{answer} than current practice by ")
     # what holds 0 claims nothing that hidden traits could have made
-    none = decided(evaluation(**{**(CHANGES["not_told_apart"] or {}), "hidden": 0.07}), data)
+    none = decided(evaluation(**{**OPEN, "hidden": 0.07}), data)
     assert none.answer == "not_told_apart" and not none.conditional
     assert "recorded state" not in answer_of(none) and "trait" not in said(none).partition("## To decide")[0]
 
@@ -242,19 +242,25 @@ def test_a_verdict_of_before_is_read_as_it_was():
     assert in_words(old).startswith("# Better than current practice by 0.051 to 0.070 (95 %)")
 
 
+OPEN = CHANGES["not_told_apart"] or {}
+
+
 def needed_by(found: Any, rho: float = 1.0) -> Any:
     return decided(found, judged("better").dataset, rho).needed
 
 
+def error_of(found: Any, people: float) -> float:
+    """The standard error, had so many people judged."""
+    return math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
+
+
 def test_a_forecast_is_what_a_larger_log_or_budget_would_give():
-    open_ = CHANGES["not_told_apart"] or {}
-    found = evaluation(**open_)
+    found = evaluation(**OPEN)
     needed = needed_by(found)
     assert needed is not None and needed.people is not None and needed.rho is None
     # as many people as that: the half-width leaves four fifths of chance above 0
     people = needed.people * found.share
-    then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
-    now = math.sqrt(found.person_variance / found.people + found.noise_variance)
+    then, now = error_of(found, people), error_of(found, found.people)
     # that far from 0 an answer is clear, at 98 %, not only beyond the interval, at 95 %
     deviations = NormalDist().inv_cdf(0.975)
     strict = NormalDist().inv_cdf(0.99) / deviations
@@ -264,15 +270,15 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give():
     assert strict * (fixed + deviations * then) + 0.84 * then == pytest.approx(found.improvement.estimate, rel=0.03)
     assert needed_by(replace(found, half_width=deviations * now + found.improvement.estimate / strict)) is None
     # where noise is all there is, budget does it
-    more = needed_by(evaluation(**{**open_, "people": 20_000, "person_variance": 1e-3, "noise_variance": 2e-5}))
+    more = needed_by(evaluation(**{**OPEN, "people": 20_000, "person_variance": 1e-3, "noise_variance": 2e-5}))
     assert more is not None and more.rho is not None and more.rho > 1
     null = {"estimate": 0.0001, "lower": -0.01, "upper": 0.0102}
     assert needed_by(evaluation(improvement=null)) is None
 
 
 def test_a_forecast_of_a_worse_policy_is_of_its_wider_interval():
-    found = evaluation(**(CHANGES["not_told_apart"] or {}))
-    now = math.sqrt(found.person_variance / found.people + found.noise_variance)
+    found = evaluation(**OPEN)
+    now = error_of(found, found.people)
     chance = NormalDist().inv_cdf((1 + found.level) / 2)
     estimate, part = -6 * now, 0.5
 
@@ -281,26 +287,24 @@ def test_a_forecast_of_a_worse_policy_is_of_its_wider_interval():
         return plain + part * (plain - estimate)
 
     ends = {"estimate": estimate, "lower": estimate - half(now), "upper": estimate + half(now)}
-    worse = evaluation(**{**(CHANGES["not_told_apart"] or {}), "improvement": ends})
+    worse = evaluation(**{**OPEN, "improvement": ends})
     assert half_width(worse, worse.share) == pytest.approx(half(now))
     # without what is added the difference would be clear, and fewer people needed than there are
     strict = NormalDist().inv_cdf(0.99) / NormalDist().inv_cdf(0.975)
     assert -estimate > found.half_width * strict
     needed = needed_by(worse)
     assert needed is not None and needed.people is not None
-    people = needed.people * found.share
-    then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
+    then = error_of(found, needed.people * found.share)
     assert strict * half(then) + 0.84 * then == pytest.approx(-estimate, rel=0.05)
 
 
 def test_no_forecast_names_people_or_a_budget_beyond_what_was_measured():
-    open_ = CHANGES["not_told_apart"] or {}
-    found = evaluation(**{**open_, "people": 8000, "person_variance": 0.136})
+    found = evaluation(**{**OPEN, "people": 8000, "person_variance": 0.136})
     # at a larger ρ every verdict of so many judges is withheld
     near, far = needed_by(found, 0.3), needed_by(found)
     assert near is not None and near.people is not None and near.people * found.share > 30_000
     assert far is None or far.people is None
-    noisy = {**open_, "person_variance": 1e-3, "noise_variance": 2e-5}
+    noisy = {**OPEN, "person_variance": 1e-3, "noise_variance": 2e-5}
     cheap, dear = (needed_by(evaluation(**{**noisy, "people": n}), 0.1) for n in (20_000, 50_000))
     assert cheap is not None and cheap.rho is not None and (dear is None or dear.rho is None)
 
