@@ -183,9 +183,8 @@ LATE = ["u,1,x,a,", "u,2,y,b,0.5", "u,9,,,7.5", "v,1,x,a,", "w,1,x,a,1", "w,2,x,
 
 
 def test_a_last_row_without_an_action_says_what_came_of_the_row_before_it(tmp_path):
-    values = declare(tmp_path, last_row="outcome").model_dump() | {
-        "reward": {"range": [0.0, 10.0], "steps": 20, "empty": 0.0}
-    }
+    values = declare(tmp_path, last_row="outcome").model_dump()
+    values["reward"] = {"range": [0.0, 10.0], "steps": 20, "empty": 0.0}
     values["domain"]["states"]["other"] = False
     card = Card.model_validate(values).placed(tmp_path)
     found = read(tmp_path, card, log="\n".join(["user,at,state,action,paid", *LATE]))

@@ -99,11 +99,11 @@ class Page(HTMLParser):
         named = dict(attrs)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
         assert not any(name.startswith("on") for name in named)
-        if named.get("id") == "guarantee":
-            self.guarantee_in = self.sections[-1]
         if tag == "section":
             self.sections.append(named.get("id") or "")
-        elif tag == "table":
+        if named.get("id") == "guarantee":
+            self.guarantee_in = self.sections[-1]
+        if tag == "table":
             self.tables.append([])
         elif tag == "tr":
             self.tables[-1].append([])
