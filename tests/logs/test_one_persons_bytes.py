@@ -402,13 +402,10 @@ def test_of_wide_rows_too(odd):
         with tempfile.TemporaryDirectory() as name:
             lines_ = [b"user,episode,s1,a1,r1,s2,a2,r2", good[0], *some, *good[1:], b""]
             (Path(name) / "log.csv").write_bytes(b"\n".join(lines_))
-            card = Card.model_validate(_values(make_card(Path(name), ["log.csv"])) | WIDE).placed(Path(name))
+            values = make_card(Path(name), ["log.csv"]).model_dump(exclude_unset=True)
+            card = Card.model_validate(values | WIDE).placed(Path(name))
             found.append(rows_of_others(card, Path(name) / "store"))
     assert found[0] == found[1] and len(found[0]) == 6
-
-
-def _values(card: Card) -> dict[str, Any]:
-    return card.model_dump(exclude_unset=True)
 
 
 NUMBER = st.one_of(st.floats(width=32), st.none(), st.just(1e300), st.just(-0.0))

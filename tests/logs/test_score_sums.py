@@ -260,23 +260,26 @@ def test_a_score_that_is_no_number_moves_no_sum_beyond_its_clip(made):
 H = 6
 
 
-def walked(dynamics, seed=3, people=60, episodes=2):
-    """A card and rows of people: episodes of all lengths, unknown successors, ends."""
-    card = tiny(dynamics, m=episodes, horizon=H, labels=("x", "y", "z"), steps=4)
-    rng, rows = np.random.default_rng(seed), []
+def walks(card, people, rng):
+    """Rows of people in a world of one end: episodes of all lengths, some with an unknown successor."""
+    live, steps, rows = len(card.domain.live_states), card.reward.steps, []
     for user in range(people):
-        for episode in range(int(rng.integers(1, episodes + 1))):
-            state = int(rng.integers(3))
-            for step in range(int(rng.integers(1, H + 1))):
-                after = int(rng.choice([0, 1, 2, 3], p=[0.3, 0.3, 0.3, 0.1]))
+        for episode in range(int(rng.integers(1, card.unit.episodes_per_user + 1))):
+            state = int(rng.integers(live))
+            for step in range(int(rng.integers(1, card.domain.horizon + 1))):
+                after = int(rng.choice(live + 1, p=[0.9 / live] * live + [0.1]))
                 told = None if rng.random() < 0.1 else after
-                reward, action = float(rng.integers(0, 5)) / 4, int(rng.integers(2))
-                rows.append((user, episode, step, state, action, reward, told, after == 3))
-                if after == 3:
+                reward, action = float(rng.integers(0, steps + 1)) / steps, int(rng.integers(2))
+                rows.append((user, episode, step, state, action, reward, told, after == live))
+                if after == live:
                     break
                 state = after
-    names = ("user_id", "episode_id", "step", "state", "action", "reward", "next_state", "terminated")
-    return card, pl.DataFrame(rows, schema=names, orient="row")
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def walked(dynamics):
+    card = tiny(dynamics, m=2, horizon=H, labels=("x", "y", "z"), steps=4)
+    return card, walks(card, 60, np.random.default_rng(3))
 
 
 def cells(card, r):
@@ -399,26 +402,6 @@ def test_where_nothing_changes_nobody_gains():
     assert found[:, 1].std() > 0
 
 
-def random_rows(card, people, rng):
-    """Canonical rows of random walks; some end early, some lack the last successor."""
-    d = card.domain
-    L, S, A = len(d.live_states), len(d.state_labels), len(d.action_labels)
-    rows = []
-    for user in range(people):
-        for episode in range(int(rng.integers(1, card.unit.episodes_per_user + 1))):
-            state = int(rng.integers(L))
-            for step in range(d.horizon):
-                after = int(rng.integers(S))
-                cut = rng.random() < 0.1
-                told = None if cut else after
-                reward = float(rng.integers(0, 3)) / 2
-                rows.append((user, episode, step, state, int(rng.integers(A)), reward, told, after >= L))
-                if cut or after >= L:
-                    break
-                state = after
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
-
-
 def in_loops(plan, asked, rows):
     """The same sums, a row at a time, as the docstring of the layout says it."""
     card = plan.card
@@ -462,7 +445,7 @@ def in_loops(plan, asked, rows):
 def test_sums_are_those_of_a_reference_in_loops(dynamics, rows, cap, m, total):
     card = tiny(dynamics, m=m, horizon=4, total=total, steps=2, labels=("x", "y", "z"))
     rng = np.random.default_rng(5)
-    people = random_rows(card, 60, rng)
+    people = walks(card, 60, rng)
     plan = TargetPlan(card, Ask(), rows, cap, 4, 1)
     asked = TargetQuestion(rng.integers(0, VALUE_STEPS, plan.layout("v").shape), 700)
     for told_of in (None, asked):
