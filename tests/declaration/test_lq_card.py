@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.worlds.plants import check_world, load_lq_world
 from reticent import Card, CardError, LqCard, Store, load_card, plan
 from tests.declaration.test_card import RECIPE
 from tests.learners.lq_shop import CARD
@@ -29,9 +30,8 @@ def test_a_card_of_vectors_says_sizes_names_and_scales(tmp_path):
     assert (control.size, control.labels, control.scales, control.radius) == (1, ["f"], [1.0], 1.0)
     np.testing.assert_array_equal(card.domain.first_moment(), [[1, 0], [0, 0]])
     np.testing.assert_array_equal(card.quadratic.R, [[0.1]])
-    listed = GOOD.replace('columns = ["p", "v"]', 'column = "x", dimension = 2').replace(
-        ', names = ["place", "pace"]', ""
-    )
+    listed = GOOD.replace('columns = ["p", "v"]', 'column = "x", dimension = 2')
+    listed = listed.replace(', names = ["place", "pace"]', "")
     assert load(tmp_path, listed).domain.observation.labels == ["x[0]", "x[1]"]
     whole = GOOD.replace("Q = [1.0, 1.0]", "Q = [[1.0, 0.5], [0.5, 1.0]]")
     assert load(tmp_path, whole).quadratic.Q[0, 1] == 0.5
@@ -117,8 +117,6 @@ def test_the_hash_covers_unit_and_domain_and_not_the_cost(tmp_path, old, new, sa
 
 
 def test_the_shipped_card_is_the_world_it_is_said_to_come_from():
-    from pipeline.worlds.plants import check_world, load_lq_world
-
     card = load_card(SHELF / "double_integrator" / "card.toml")
     assert isinstance(card, LqCard)
     check_world(load_lq_world("double-integrator"), card)

@@ -57,7 +57,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Ledger:
+def book(tmp_path: Path) -> Ledger:
     """A ledger in a file: for what is read off the entries, wherever they are kept."""
     return in_file(tmp_path / "ledger.db").open(create=True)
 

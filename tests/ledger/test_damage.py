@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from fractions import Fraction
 from pathlib import Path
 
@@ -117,9 +116,7 @@ def _zero(path: Path, page: int) -> None:
 
 def _another(path: Path, _: int) -> None:
     path.unlink()
-    raw = sqlite3.connect(path)
-    raw.execute("create table people (name text)")
-    raw.close()
+    in_file(path).execute("create table people (name text)")
     path.chmod(0o600)
 
 
@@ -160,9 +157,7 @@ def test_a_ledger_that_vanished_while_open_is_not_made_anew(file):
 
 def test_a_ledger_never_keeps_entries_in_a_side_file_that_could_be_lost(file):
     """Somebody's tool switched it to write-ahead logging; the next opening switches back, and no log is left."""
-    raw = sqlite3.connect(file)
-    raw.execute("PRAGMA journal_mode=WAL")
-    raw.close()
+    in_file(file).execute("PRAGMA journal_mode=WAL")
     book = in_file(file).open()
     book.intent("tiny", "new", Fraction(1, 4), {})
     assert [p.name for p in file.parent.glob("ledger.db*")] == ["ledger.db"]
@@ -181,9 +176,8 @@ def test_a_lost_write_ahead_log_is_noticed_where_the_head_was_kept(file):
 
 def test_a_ledger_of_the_first_version_gains_its_tables_and_keeps_its_entries(file):
     before = in_file(file).open().entries()
-    raw = sqlite3.connect(file)
-    raw.executescript("drop table head; drop table leases;")
-    raw.close()
+    for table in ("head", "leases"):
+        in_file(file).execute(f"drop table {table}")
     book = in_file(file).open()
     assert book.entries() == before and book.head().seq == len(before)
 

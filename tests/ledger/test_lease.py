@@ -1,4 +1,4 @@
-"""Leases: two stores that share a ledger do not draw one release twice unknowingly."""
+"""Leases: two stores that share a ledger do not draw one release twice unknowingly; of a race one wins."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pipeline.ledger import attempts
 from pipeline.ledger.attempts import NOTED, Holder, may_have_drawn
 from pipeline.ledger.chain import Entry
 from reticent import BudgetError
+from tests.ledger import racing
+from tests.ledger.racing import race
 
 HERE, THERE, AGAIN = Holder("1" * 32, "here"), Holder("2" * 32, "there"), Holder("3" * 32, "here")
 
@@ -136,3 +138,44 @@ def test_what_was_paid_before_a_draw_is_used_up_by_it(ledger, place):
             ledger.draw(attempt)
         run_out(place)
     assert left == [Fraction(1, 2), 0, Fraction(1, 2)] and ledger.account("tiny").spent == 1
+
+
+RUNNERS = 2
+
+
+# what processes race for -> what the others are told, what is charged, and what the ledger holds
+RACES = {
+    "the last budget": (racing.spend, ("asked ρ = 1.5, left 0.5",), "3/2", ["INTENT"]),
+    "a draw": (racing.draw, ("being drawn elsewhere",), "1/100", ["INTENT"]),
+    "a release": (racing.release, ("being drawn elsewhere", "is committed"), "1/10", ["INTENT", "COMMIT"]),
+    "a commit": (racing.commit, ("another attempt",), "1/50", ["INTENT", "INTENT", "COMMIT"]),
+}
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=() if what == "the last budget" else pytest.mark.slow) for what in RACES]
+)
+def test_of_processes_that_race_for_one_thing_exactly_one_wins_and_nothing_is_lost(ledger, place, what):
+    todo, says, spent, kinds = RACES[what]
+    for _ in range(RUNNERS if todo is racing.commit else 0):
+        ledger.intent("tiny", "one", Fraction(1, 100), {})
+    wins, told = race(todo, place.where, RUNNERS)
+    assert wins == 1 and all(any(words in t for words in says) for t in told)
+    assert ledger.account("tiny").spent == Fraction(spent) and ledger.problem() is None
+    assert [e.kind for e in ledger.entries()] == ["REGISTER", *kinds]
+
+
+@pytest.mark.slow
+def test_of_processes_that_register_at_once_one_creates_and_the_others_agree(place):
+    wins, told = race(racing.register, place.where, RUNNERS)
+    assert wins == 1 and set(told) == {"it stood already"}
+    assert [e.kind for e in place.open().entries()] == ["REGISTER"]
+
+
+def test_of_hosts_that_each_made_a_key_only_the_first_one_is_charged(ledger, place):
+    """Both looked before either was charged; people who taught under one key would judge under the other."""
+    ledger.intent("tiny", "one", Fraction(1, 10), {"people_key": "a" * 16})
+    with pytest.raises(BudgetError, match=r"another key than the ledger's: b{16}, not a{16}"):
+        place.open().intent("tiny", "two", Fraction(1, 10), {"people_key": "b" * 16})
+    ledger.intent("tiny", "two", Fraction(1, 10), {"people_key": "a" * 16})
+    assert ledger.account("tiny").spent == Fraction(1, 5)

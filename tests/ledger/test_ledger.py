@@ -1,18 +1,21 @@
-"""The budget ledger: what is asked is spent before anything is read, the cap holds, an edit is noticed."""
+"""The budget ledger: what is asked is spent before anything is read, caps and schedules hold, an edit is noticed."""
 
 from __future__ import annotations
 
 import errno
 import math
 import stat
+from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
 import sqlalchemy as sa
+from pydantic import ValidationError
 
 from flows.terminal.screen import fail
 from pipeline.ledger.database import open_engine
 from reticent import BudgetError, CardError
+from tests.flows.nights import stop_clock
 from tests.ledger.conftest import in_file
 
 
@@ -27,18 +30,13 @@ def test_a_missing_ledger_refuses_and_never_starts_at_zero(tmp_path):
     assert not (tmp_path / "none.db").exists()
 
 
-def test_an_intent_spends_whatever_follows(ledger):
-    ledger.intent("tiny", "k1", Fraction(1, 3), {})
-    ledger.intent("tiny", "k1", Fraction(1, 3), {})
-    assert ledger.account("tiny").spent == Fraction(2, 3)
-    assert [e.body["attempt"] for e in ledger.entries("tiny") if e.kind == "INTENT"] == [1, 2]
-
-
-def test_nothing_is_ever_refunded(ledger):
-    ledger.intent("tiny", "k1", Fraction(1), {})
+def test_an_intent_spends_whatever_follows_and_nothing_is_refunded(ledger):
+    for _ in range(2):
+        ledger.intent("tiny", "k1", Fraction(1, 3), {})
     with pytest.raises(ValueError, match="at least 0"):
         ledger.intent("tiny", "k2", Fraction(-1), {})
-    assert ledger.account("tiny").spent == 1
+    assert ledger.account("tiny").spent == Fraction(2, 3)
+    assert [e.body["attempt"] for e in ledger.entries("tiny") if e.kind == "INTENT"] == [1, 2]
 
 
 def test_a_committed_key_is_never_drawn_again_and_commits_once(ledger):
@@ -167,17 +165,17 @@ def test_a_full_disk_is_said_to_be_full_and_never_damaged(tmp_path, make_card):
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device", "store/part"), OSError("x (os error 28)")]
+    ("error", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "store/part"), "the disk is full"),
+        (OSError("x (os error 28)"), "the disk is full"),
+        (OSError(errno.EROFS, "Read-only file system", "store"), "the disk is read only"),
+    ],
 )
-def test_the_shell_says_that_a_disk_is_full(error, capsys):
+def test_the_shell_says_what_a_disk_lacks(error, says, capsys):
     assert fail(error, as_json=False) == 1
-    assert "the disk is full" in capsys.readouterr().err
-
-
-def test_the_shell_says_that_a_disk_is_read_only(capsys):
-    assert fail(OSError(errno.EROFS, "Read-only file system", "store"), as_json=False) == 1
     said = capsys.readouterr().err
-    assert "the disk is read only" in said and "traceback" not in said
+    assert says in said and "traceback" not in said
 
 
 def test_an_entry_is_on_disk_before_anything_is_drawn(tmp_path):
@@ -197,3 +195,114 @@ def test_what_was_drawn_from_a_seed_is_not_committed_for_people_who_exist(tmp_pa
         with pytest.raises(BudgetError, match="registered as real"):
             book.commit(intent, {"release_sha256": "0" * 64} | ({} if noise is None else {"noise": noise}))
     assert book.commit(intent, {"release_sha256": "0" * 64, "noise": "os"}).kind == "COMMIT"
+
+
+SCHEDULE = {"rho": 2.0, "schedule": {"rho_month": 0.5, "rho_year": 0.8}}
+
+
+@pytest.fixture
+def at(monkeypatch):
+    def move(text):
+        stop_clock(monkeypatch, datetime.fromisoformat(text).replace(tzinfo=UTC))
+
+    move("2026-01-31T23:00:00")
+    return move
+
+
+@pytest.fixture
+def limited(book, make_card, at):
+    book.register(make_card(budget=SCHEDULE))
+    return book
+
+
+def charge(book, key, rho):
+    return book.intent("tiny", key, Fraction(rho), {})
+
+
+def test_a_month_and_a_year_are_the_calendars_and_the_tightest_limit_rules(limited, at):
+    charge(limited, "a", "1/2")
+    with pytest.raises(BudgetError, match=r"left 0 of 0\.5 this month \(budget.schedule\).*Nothing was read"):
+        charge(limited, "b", "1/1000000")
+    charge(limited, "free", "0")
+    at("2026-02-01T00:00:00")
+    assert limited.left("tiny").facts() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.3)}
+    with pytest.raises(BudgetError, match=r"left 0\.3 of 0\.8 this year"):
+        charge(limited, "b", "4/10")
+    charge(limited, "b", "3/10")
+    at("2027-01-01T00:00:00")
+    charge(limited, "c", "1/2")
+    at("2028-01-01T00:00:00")
+    charge(limited, "d", "1/2")
+    at("2029-01-01T00:00:00")
+    # 1.8 of the lifetime is gone
+    with pytest.raises(BudgetError, match=r"left 0\.2 of 2; ask"):
+        charge(limited, "e", "3/10")
+
+
+def test_a_clock_that_was_set_back_frees_nothing(limited, at):
+    charge(limited, "a", "1/2")
+    at("2026-01-01T00:00:00")
+    with pytest.raises(BudgetError, match="this month"):
+        charge(limited, "b", "1/10")
+
+
+# what a clock says and what is charged then, or what is left then of a month (0.5) or a year (0.8)
+CLOCKS = {
+    "set back, and right again": [
+        ("2026-01-31", "1/10"), ("1970-01-01", "4/10"),
+        ("2026-01-31", ("month", 0.0)), ("2026-02-01", ("year", 0.3)),
+    ],
+    # a date comes true for all charges since, and for one period; which clock was wrong no entry tells
+    "ahead": [
+        ("2027-01-05", "1/10"), ("2026-02-01", "1/10"), ("2026-12-31", ("month", 0.5)),
+        ("2027-01-06", ("month", 0.3)), ("2027-02-01", ("month", 0.5)), ("2028-01-01", ("month", 0.5)),
+    ],
+    # one jump costs one month and not all of them; never less than nothing is left, and what is free is not refused
+    "in 2200 once": [
+        ("2026-01-31", "48/100"), ("2200-01-01", "3/10"), ("2026-01-31", ("month", 0.0)), ("2026-01-31", "0"),
+        ("2026-02-01", ("year", 0.02)), ("2027-02-01", ("month", 0.5)),
+    ],
+    "ahead until something is written after it": [
+        ("2200-01-01", "1/2"), ("2026-01-31", ("month", 0.0)), ("2026-02-01", ("month", 0.0)),
+    ],
+    "ahead and then behind": [
+        ("2026-01-31", "1/10"), ("2200-01-01", "4/10"), ("1970-01-01", ("month", 0.0)), ("2026-01-31", ("month", 0.0)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_a_wrong_clock_frees_nothing_and_costs_one_period(limited, at, clock):
+    for number, (day, then) in enumerate(CLOCKS[clock]):
+        at(f"{day}T23:30:00")
+        if isinstance(then, str):
+            charge(limited, f"{number}", then)
+            continue
+        cap = {"month": 0.5, "year": 0.8}[then[0]]
+        assert limited.left("tiny").facts() == {"of": then[0], "cap_rho": cap, "left_rho": pytest.approx(then[1])}
+
+
+def test_a_lowered_limit_leaves_nothing_rather_than_less(limited, make_card):
+    charge(limited, "a", "4/10")
+    limited.register(make_card(budget={"rho": 2.0, "schedule": {"rho_month": 0.1}}), amend=True)
+    assert limited.left("tiny").rho == 0
+    charge(limited, "free", "0")
+
+
+def test_a_schedule_is_registered_and_changes_by_amendment_alone(limited, make_card, at):
+    wider = make_card(budget={"rho": 2.0, "schedule": {"rho_month": 1.0}})
+    with pytest.raises(CardError, match="schedule: registered"):
+        limited.require(wider)
+    limited.register(wider, amend=True)
+    charge(limited, "a", "9/10")
+    assert limited.left("tiny").limit == "month"
+
+
+def test_a_lineage_without_a_schedule_is_registered_in_the_old_words(book, make_card):
+    assert "schedule" not in book.register(make_card()).body
+    assert book.left("tiny").facts() == {"of": "lifetime", "cap_rho": 10.0, "left_rho": 10.0}
+
+
+def test_an_empty_schedule_is_no_schedule(make_card):
+    with pytest.raises(ValidationError, match="rho_month"):
+        make_card(budget={"rho": 1.0, "schedule": {}})

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from reticent import Card, LogError, LqCard, Store
@@ -63,13 +64,24 @@ def check_delivery(made: Edition) -> None:
         raise LogError(made.problem)
 
 
+def write_csv(folder: Path, rows: Sequence[tuple[Any, ...]], head: tuple[str, ...] = HEAD) -> None:
+    """Rows in the order of ``head``; None is an empty cell."""
+    lines = [",".join("" if x is None else str(x) for x in row) for row in [head, *rows]]
+    (folder / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_arrow(path: Path, table: Any, *, file: bool = True, rows: int | None = None) -> None:
+    """A file or a stream of batches of so many rows."""
+    with (pa.ipc.new_file if file else pa.ipc.new_stream)(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=rows)
+
+
 @pytest.fixture
 def ingested(tmp_path: Path) -> Callable[..., Edition]:
-    """Write rows (tuples of text, in the order of ``head``) as CSV and ingest them."""
+    """Write rows as CSV and ingest them."""
 
     def run(rows: Sequence[tuple[Any, ...]], head: tuple[str, ...] = HEAD, **card: Any) -> Edition:
-        lines = [",".join("" if x is None else str(x) for x in row) for row in [head, *rows]]
-        (tmp_path / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_csv(tmp_path, rows, head)
         return ingest(make_card(tmp_path, ["log.csv"], **card), tmp_path / "home")
 
     return run

@@ -28,7 +28,6 @@ class Cluster:
 
     @property
     def workers(self) -> list[subprocess.Popen[bytes]]:
-        """All but the scheduler."""
         return self.processes[1:]
 
     def start_worker(self, **env: str) -> subprocess.Popen[bytes]:
@@ -51,11 +50,9 @@ class Cluster:
         return process
 
     def logs(self) -> str:
-        """All that was logged."""
         return "\n".join(f"{p.name}:\n{p.read_text()}" for p in sorted(self.folder.glob("*.log")))
 
     def page(self, path: str) -> str:
-        """A page of the scheduler's dashboard."""
         return urllib.request.urlopen(f"{self.dashboard}/{path}", timeout=20).read().decode()
 
     def wait_for(self, line: str, times: int = 1) -> None:
@@ -67,7 +64,6 @@ class Cluster:
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
@@ -76,6 +72,7 @@ def free_port() -> int:
 @contextmanager
 def dask_cluster(folder: Path, workers: int = 2) -> Generator[Cluster]:
     """A scheduler with workers; all are gone afterwards."""
+    folder.mkdir(exist_ok=True)
     port, page = free_port(), free_port()
     cluster = Cluster(f"tcp://127.0.0.1:{port}", f"http://127.0.0.1:{page}", folder)
     options = ["--host", "127.0.0.1", "--port", str(port), "--dashboard-address", f"127.0.0.1:{page}"]

@@ -1,4 +1,4 @@
-"""One small log, written in every layout that people hold; and the cards of ``docs/card.md``."""
+"""One small log, written in every layout that people hold; the cards of ``docs/card.md``, and what comes of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import polars as pl
 
 from reticent import Card, LqCard
 from tests.documents import section
+from tests.logs.conftest import Edition, canonical, ingest
 
 FORMATS = section("card.md", "## Formats")
 
@@ -54,6 +55,36 @@ def cards() -> dict[str, dict[str, Any]]:
 def card_of(values: dict[str, Any], folder: Path) -> Card | LqCard:
     kind = LqCard if values["domain"].get("dynamics") == "linear_quadratic" else Card
     return kind.model_validate(values).placed(folder)
+
+
+def changed(head: str, columns: dict[str, str | None] | None = None, **parts: Any) -> dict[str, Any]:
+    """The card below a heading, some of its tables and columns changed; None takes a column away."""
+    values = {k: v | parts[k] if k in parts else v for k, v in cards()[head].items()}
+    if columns:
+        named = (values["source"]["columns"] | columns).items()
+        values["source"] = values["source"] | {"columns": {role: name for role, name in named if name is not None}}
+    return values
+
+
+def taken(
+    head: str, folder: Path, columns: dict[str, str | None] | None = None, home: str = "home", **parts: Any
+) -> Edition:
+    """What is ingested by that card; the same files are read again in another home alone."""
+    return ingest(card_of(changed(head, columns, **parts), folder), folder / home)
+
+
+def transitions(snapshot: Edition, *columns: str) -> list[tuple[Any, ...]]:
+    """Rows by episode, without the ids; episodes in the order of their rows."""
+    wanted = columns or ("state", "action", "reward", "next_state")
+    rows = canonical(snapshot)
+    return sorted(tuple(e.sort("step").select(wanted).rows()) for e in rows.partition_by("user_id", "episode_id"))
+
+
+def expected(*, untold: bool = False) -> list[tuple[Any, ...]]:
+    def led(told: Told, t: int) -> int:
+        return 4 if untold and t == told.steps - 1 else told.states[t + 1] - 1
+
+    return sorted(tuple((t.states[h] - 1, t.actions[h], t.rewards[h], led(t, h)) for h in range(t.steps)) for t in LOG)
 
 
 def flags(told: Told) -> tuple[np.ndarray, np.ndarray]:

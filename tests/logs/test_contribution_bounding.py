@@ -1,9 +1,11 @@
-"""Who counts on a night: against a naive count, and that nobody's part depends on anybody else's rows."""
+"""Who counts on a night, and who judges: nobody's part depends on anybody else's rows."""
 
 from __future__ import annotations
 
+import hmac
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,9 +19,13 @@ from pipeline.declaration.toml import DamagedError
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs.aggregate import count_new, count_rows
 from pipeline.logs.contribution_bounding import hash_width, keyed_hash
-from pipeline.logs.store import Snapshot, part_file
+from pipeline.logs.parts import Split, evaluates, part_key, split_people
+from pipeline.logs.store import Snapshot, latest, part_file
+from pipeline.logs.summing import forget
 from reticent import Card
 from tests.conftest import card_dict
+from tests.flows.shop import lay_out, rows
+from tests.jobs import home_at, ingest_job
 
 KEY = b"k" * 32
 # user, episode, state, action: one step each, night by night
@@ -28,11 +34,7 @@ NIGHTS = st.lists(st.lists(STEP, max_size=6), min_size=1, max_size=4)
 
 
 def card_of(recurs: str, m: int) -> Card:
-    domain = {
-        "horizon": 1,
-        "states": {"column": "state", "labels": ["x", "y"], "ends": ["end"]},
-        "actions": {"column": "action", "labels": ["a", "b"]},
-    }
+    domain = card_dict()["domain"] | {"horizon": 1}
     unit = {"user": "user_id", "episodes_per_user": m, "users_public": 100, "recurs": recurs}
     return Card.model_validate(card_dict(domain=domain, unit=unit))
 
@@ -61,16 +63,20 @@ def ingested(steps: list[tuple[int, int, int, int]], m: int) -> list[tuple[int, 
     return [row for row in steps if row[:2] in kept]
 
 
-def leaves(card: Card, nights: list[list[tuple[int, int, int, int]]]) -> list[dict[str, np.ndarray]]:
+def by_night(card: Card, lay_out: Callable[[Path], Iterable[Snapshot]], **how: bool) -> list[dict[str, np.ndarray]]:
     """What each night counts, one snapshot a night."""
     seen, found = np.empty((0, hash_width(card)), dtype=np.uint64), []
     with tempfile.TemporaryDirectory() as name:
-        for number, steps in enumerate(nights):
-            log = snapshot(Path(name), number, ingested(steps, card.unit.episodes_per_user))
-            tables, fresh = count_new([log], card, seen, KEY)
+        for night in lay_out(Path(name)):
+            tables, fresh = count_new([night], card, seen, KEY, **how)
             seen = np.concatenate([seen, fresh])
             found.append(tables)
     return found
+
+
+def leaves(card: Card, nights: list[list[tuple[int, int, int, int]]]) -> list[dict[str, np.ndarray]]:
+    kept = [ingested(steps, card.unit.episodes_per_user) for steps in nights]
+    return by_night(card, lambda folder: (snapshot(folder, i, steps) for i, steps in enumerate(kept)))
 
 
 def counted(tables: dict[str, np.ndarray]) -> int:
@@ -164,7 +170,7 @@ def may_count(rows: list[tuple[int, int, int]], horizon: int, m: int) -> bool:
 
 @pytest.mark.parametrize("piece", [1, 2, pytest.param(1 << 17, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("text", [False, True])
-def test_caps_are_refused_where_rows_one_by_one_are(piece: int, text: bool, constants: Callable[..., None]) -> None:
+def test_caps_are_refused_where_rows_one_by_one_are(piece, text, constants):
     constants(piece=piece)
     rng, horizon, m = np.random.default_rng(piece), 3, 2
     card = card_of("capped", m)
@@ -228,13 +234,7 @@ def deliveries(people, folder: Path, nights: int = 7) -> list[Snapshot]:
 
 def grown(people, card: Card, *, whole: bool) -> list[dict[str, np.ndarray]]:
     """What each night of the growing log counts."""
-    seen, found = np.empty((0, hash_width(card)), dtype=np.uint64), []
-    with tempfile.TemporaryDirectory() as name:
-        for night in deliveries(people, Path(name)):
-            tables, fresh = count_new([night], card, seen, KEY, whole=whole)
-            seen = np.concatenate([seen, fresh])
-            found.append(tables)
-    return found
+    return by_night(card, lambda folder: deliveries(people, folder), whole=whole)
 
 
 def ended(episode) -> int | None:
@@ -284,3 +284,65 @@ def test_whose_episodes_wait_depends_on_their_own_rows_alone(people, others, uni
             for name in ("n_sa", "n_sas", "r_sa"):
                 others_part = 0 if rest is None else rest[night][name]
                 assert np.array_equal(tables[name], alone[night][name] + others_part)
+
+
+SECRET = bytes(range(32))
+SHARE, KEYS = Fraction(3, 10), ["user_id", "episode_id", "step"]
+SPLIT = Split(SHARE, part_key(SECRET, "shop"))
+
+
+def shop_of(folder, log=None):
+    lay_out(folder, log=log)
+    ingest_job(folder / "card.toml", home := home_at(folder / "home"))
+    return latest(home.store, "shop")
+
+
+def people(snapshot):
+    return pl.concat([pl.read_parquet(part) for part in snapshot.part_files])
+
+
+def test_parts_are_whole_people_and_all_of_them(tmp_path):
+    snapshot = shop_of(tmp_path)
+    learn, evaluate = split_people(snapshot, SPLIT)
+    a, b, all_of = people(learn), people(evaluate), people(snapshot)
+    assert not set(a["user_id"]) & set(b["user_id"])
+    assert pl.concat([a, b]).sort(KEYS).equals(all_of.sort(KEYS))
+    assert (learn.rows, evaluate.rows) == (len(a), len(b))
+    assert a.sort(KEYS).equals(a) and b.sort(KEYS).equals(b)
+    assert 0.2 < len(set(b["user_id"])) / 400 < 0.4
+
+
+def test_what_others_are_in_the_log_moves_nobody(tmp_path):
+    log = rows()
+    one = shop_of(tmp_path / "one", log)
+    other = shop_of(tmp_path / "other", [r for r in log if r[0] != "c7"])
+    for whole, less in zip(split_people(one, SPLIT), split_people(other, SPLIT), strict=True):
+        kept = people(whole).filter(pl.col("user_id") != "c7")
+        assert kept.sort(KEYS).equals(people(less).sort(KEYS))
+
+
+def test_parts_are_secret_kept_for_a_retry_and_gone_afterwards(tmp_path):
+    snapshot = shop_of(tmp_path)
+    learn, _ = split_people(snapshot, SPLIT)
+    before = learn.part_files[0].stat()
+    assert before.st_mode & 0o077 == 0 and learn.folder.stat().st_mode & 0o077 == 0
+    assert split_people(snapshot, SPLIT)[0].part_files[0].stat().st_mtime_ns == before.st_mtime_ns
+    for name in (".sums", ".sums.partial", ".sums.new"):
+        # as older versions kept them
+        (snapshot.folder / name).write_bytes(b"raw sums")
+    forget(snapshot)
+    assert [p.name for p in snapshot.folder.iterdir() if "parts" in p.name or "sums" in p.name] == []
+
+
+def test_any_id_has_the_part_that_its_keyed_hash_says_under_a_key_of_secret_and_lineage():
+    """So a larger share holds the people of a smaller one, and nobody can tell who they are."""
+    key, ids = part_key(SECRET, "shop"), ["", "1", "2", "ä", "b" * 999, *map(str, range(2000))]
+    told = [int.from_bytes(hmac.digest(key, i.encode(), "sha256")[:8], "big") for i in ids]
+    for share in (Fraction(0), SHARE, Fraction(1, 2)):
+        held = evaluates(ids, share, key)
+        assert held == [x < share * 2**64 for x in told] and abs(sum(held) / len(ids) - share) < 0.05
+    for i, x in zip(ids[:5], told, strict=False):
+        assert [evaluates([i], Fraction(x + d, 2**64), key)[0] for d in (0, 1)] == [False, True]
+    for other in (part_key(SECRET, "b"), part_key(b"x" * 32, "shop")):
+        same = map(int.__eq__, evaluates(ids, SHARE, key), evaluates(ids, SHARE, other))
+        assert abs(sum(same) / len(ids) - 0.58) < 0.06

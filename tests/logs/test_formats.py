@@ -1,12 +1,14 @@
-"""NDJSON and Arrow: the same log in four formats, odd lines, damage."""
+"""NDJSON and Arrow: the same log in four formats, odd lines, damage; quick ways of reading against slow ones."""
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import math
 import random
-from collections.abc import Callable
+import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from pipeline.logs import sources
+from pipeline.logs.decode import NUMBERS
+from pipeline.logs.readers import batch, lines
 from pipeline.logs.readers import batch as framing
-from pipeline.logs.readers import lines
-from pipeline.logs.readers.batch import RECORD_BYTES
+from pipeline.logs.readers.batch import RECORD_BYTES, cell_type, readable_times
 from reticent import LogError
+from tests.logs.conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine, write_arrow
 
-from .conftest import Edition, canonical, check_delivery, ingest, make_card, quarantine
-
-HEAD = ["user", "episode", "t", "s", "a", "r"]
 FRAME = pl.DataFrame(
     {
         "user": ["u", "u", "ü", "w", "w"],
@@ -55,7 +57,7 @@ def write(folder: Path, name: str, frame: pl.DataFrame = FRAME) -> None:
             frame.write_ipc(path, compression="zstd")
 
 
-def test_four_formats_of_one_log_give_the_same_canonical_bytes(tmp_path: Path) -> None:
+def test_four_formats_of_one_log_give_the_same_canonical_bytes(tmp_path):
     names = ["a.csv", "a.parquet", "a.arrow", "a.feather", "a.ipc", "a.arrows", "a.ndjson", "a.jsonl"]
     found: dict[str, Edition] = {}
     for name in names:
@@ -67,7 +69,7 @@ def test_four_formats_of_one_log_give_the_same_canonical_bytes(tmp_path: Path) -
     assert found["a.csv"].rows > 0
 
 
-def test_files_of_all_formats_make_one_log(tmp_path: Path) -> None:
+def test_files_of_all_formats_make_one_log(tmp_path):
     for i, name in enumerate(["a.csv", "b.parquet", "c.arrow", "d.ndjson"]):
         write(tmp_path, name, FRAME.head(1).with_columns(user=pl.lit(f"u{i}")))
     snapshot = ingest(make_card(tmp_path, ["*.*"]), tmp_path / "home")
@@ -116,15 +118,13 @@ LINES: list[tuple[str, Any]] = [
 ]
 
 
-def test_a_line_is_one_object_or_malformed_whatever_stands_around_it(tmp_path: Path) -> None:
+def test_a_line_is_one_object_or_malformed_whatever_stands_around_it(tmp_path):
     rows, malformed = cells_of(tmp_path, [line for line, _ in LINES])
     assert malformed == [i for i, (_, cells) in enumerate(LINES, 1) if cells == "malformed"]
     assert rows == {i: cells for i, (_, cells) in enumerate(LINES, 1) if cells != "malformed"}
 
 
-def test_byte_order_mark_carriage_returns_blank_lines_and_small_blocks_change_nothing(
-    tmp_path: Path, constants: Callable[..., None]
-) -> None:
+def test_byte_order_mark_carriage_returns_blank_lines_and_small_blocks_change_nothing(tmp_path, constants):
     constants(block=64)
     # those with an escape are parsed alone, and stay in their place
     told = [json.dumps({"a": i, "b": "x" * (i % 7) + "\n" * (i % 4 == 0)}) for i in range(30)]
@@ -190,9 +190,7 @@ BROKEN: dict[str, Any] = {
         *((1 << 16, 3000, 8, x) for x in BROKEN),
     ],
 )
-def test_lines_are_read_as_the_standard_parser_reads_each(
-    block: int, piece: int, shapes: int, broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_are_read_as_the_standard_parser_reads_each(block, piece, shapes, broken, tmp_path, monkeypatch):
     for name, value in {"BLOCK_BYTES": block, "_PIECE": piece, "_SHAPES": shapes, broken: BROKEN.get(broken)}.items():
         monkeypatch.setattr(lines, name, value, raising=False)
     told, columns = odd_lines(random.Random(block), 1000), ("a", "é")
@@ -207,7 +205,7 @@ def test_lines_are_read_as_the_standard_parser_reads_each(
     assert same != bool(broken) and 100 < len(malformed) < 500
 
 
-def test_what_one_row_holds_never_changes_what_another_means(tmp_path: Path) -> None:
+def test_what_one_row_holds_never_changes_what_another_means(tmp_path):
     rows = [{"user": "u", "episode": 1, "t": 0, "s": "x", "a": 1, "r": 1}]
     for other in ({"a": 1.0, "r": "1"}, {"a": "one", "r": True}, {"a": None, "episode": "seven", "t": "0"}):
         path = tmp_path / "m.ndjson"
@@ -216,7 +214,7 @@ def test_what_one_row_holds_never_changes_what_another_means(tmp_path: Path) -> 
         assert table.filter(pl.col("user_id") == "u").rows()[0][:6] == ("u", 1, 0, 0, 1, 1.0)
 
 
-def test_a_malformed_line_is_filed_with_its_number_and_text(tmp_path: Path) -> None:
+def test_a_malformed_line_is_filed_with_its_number_and_text(tmp_path):
     good = '{"user":"u","episode":1,"t":0,"s":"x","a":1,"r":1}'
     (tmp_path / "m.ndjson").write_text(f'{good}\n{{"user":"v"\n[]\n', encoding="utf-8")
     filed = quarantine(snapshot_of(tmp_path, "m.ndjson").folder)
@@ -225,7 +223,7 @@ def test_a_malformed_line_is_filed_with_its_number_and_text(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
-def test_lines_that_are_no_text_or_nobodys_are_set_aside_alone(tmp_path: Path) -> None:
+def test_lines_that_are_no_text_or_nobodys_are_set_aside_alone(tmp_path):
     good = b'{"user":"u","episode":1,"t":0,"s":"x","a":1,"r":1}'
     odd = [b'{"user":"v\xff"}', b'{"user":"v\0"}', b'{"episode":1}', b'{"user":" "}']
     (tmp_path / "b.ndjson").write_bytes(b"\n".join([*odd, good]))
@@ -234,33 +232,25 @@ def test_lines_that_are_no_text_or_nobodys_are_set_aside_alone(tmp_path: Path) -
     assert quarantine(snapshot.folder)["line"].to_list() == [1, 2, 3, 4]
 
 
-def test_objects_without_keys_are_rows_of_nobody_and_the_operator_hears_of_it(tmp_path: Path) -> None:
+def test_objects_without_keys_are_rows_of_nobody_and_the_operator_hears_of_it(tmp_path):
     (tmp_path / "b.ndjson").write_text("{}\n{}\n", encoding="utf-8")
     snapshot = snapshot_of(tmp_path, "b.ndjson")
     with pytest.raises(LogError, match=r"not one of 2 rows is left \(most broke null_user\)"):
         check_delivery(snapshot)
 
 
-def stream_bytes(table: Any, *, file: bool) -> bytes:
-    sink = io.BytesIO()
-    with (pa.ipc.new_file if file else pa.ipc.new_stream)(sink, table.schema) as writer:
-        for batch in table.to_batches(max_chunksize=2):
-            writer.write_batch(batch)
-    return sink.getvalue()
-
-
 @pytest.mark.parametrize("file", [True, False])
-def test_dictionary_columns_and_several_batches_are_plain_columns(tmp_path: Path, file: bool) -> None:
+def test_dictionary_columns_and_several_batches_are_plain_columns(tmp_path, file):
     table = FRAME.to_arrow()
     for name in ["user", "episode", "t", "s", "a"]:
         column = table[name].combine_chunks().dictionary_encode()
         table = table.set_column(table.schema.names.index(name), name, column)
-    (tmp_path / "d.arrow").write_bytes(stream_bytes(table, file=file))
+    write_arrow(tmp_path / "d.arrow", table, file=file, rows=2)
     write(tmp_path, "d.csv")
     assert snapshot_of(tmp_path, "d.arrow").data_digest == snapshot_of(tmp_path, "d.csv").data_digest
 
 
-def test_large_record_batches_come_in_slices(tmp_path: Path, constants: Callable[..., None]) -> None:
+def test_large_record_batches_come_in_slices(tmp_path, constants):
     constants(batch=2)
     write(tmp_path, "d.arrow")
     batches = list(framing.read_ipc(tmp_path / "d.arrow", ["r", "user"]))
@@ -269,13 +259,12 @@ def test_large_record_batches_come_in_slices(tmp_path: Path, constants: Callable
 
 
 @pytest.mark.parametrize("small", [0, pytest.param(1 << 16, marks=pytest.mark.slow)])
-def test_every_cut_of_an_arrow_file_or_stream_is_noticed(
-    small: int, tmp_path: Path, constants: Callable[..., None]
-) -> None:
+def test_every_cut_of_an_arrow_file_or_stream_is_noticed(small, tmp_path, constants):
     constants(fast=small)
     path = tmp_path / "cut.arrow"
     for file in (True, False):
-        whole = stream_bytes(FRAME.to_arrow(), file=file)
+        write_arrow(path, FRAME.to_arrow(), file=file, rows=2)
+        whole = path.read_bytes()
         for cut in range(0, len(whole), 8):
             path.write_bytes(whole[:cut])
             with pytest.raises(LogError, match=r"cut.arrow: not a whole Arrow file"):
@@ -284,7 +273,7 @@ def test_every_cut_of_an_arrow_file_or_stream_is_noticed(
         assert sum(len(b.frame) for b in framing.read_ipc(path, HEAD)) == len(FRAME)
 
 
-def test_a_key_that_differs_by_one_letter_is_another(tmp_path: Path) -> None:
+def test_a_key_that_differs_by_one_letter_is_another(tmp_path):
     key = "a_key_of_twenty_lett"
     others = [key[:i] + "X" + key[i + 1 :] for i in range(20)]
     told = [f'{{"{name}":{i}}}' for i, other in enumerate(others) for name in (key, other)]
@@ -292,10 +281,11 @@ def test_a_key_that_differs_by_one_letter_is_another(tmp_path: Path) -> None:
     assert [a for a, _ in rows.values()] == [cell for i in range(20) for cell in (str(i), None)]
 
 
-def test_a_column_that_nobody_asked_for_may_be_damaged(tmp_path: Path) -> None:
+def test_a_column_that_nobody_asked_for_may_be_damaged(tmp_path):
     table = FRAME.head(2).with_columns(note=pl.Series(["a" * 40, "b" * 40]), s=pl.lit("x"), a=0, r=1.0).to_arrow()
     for file in (True, False):
-        whole = stream_bytes(table, file=file)
+        write_arrow(tmp_path / "n.arrow", table, file=file, rows=2)
+        whole = (tmp_path / "n.arrow").read_bytes()
         at = whole.index(b"a" * 40)
         (tmp_path / "n.arrow").write_bytes(whole[:at] + b"\xff" * 40 + whole[at + 40 :])
         unread = snapshot_of(tmp_path, "n.arrow")
@@ -305,25 +295,121 @@ def test_a_column_that_nobody_asked_for_may_be_damaged(tmp_path: Path) -> None:
         assert filed.select("line", "rule").rows() == [(1, "malformed_line"), (2, "gap")]
 
 
-def test_two_streams_glued_together_are_not_read_as_one(tmp_path: Path) -> None:
-    (tmp_path / "two.arrows").write_bytes(stream_bytes(FRAME.to_arrow(), file=False) * 2)
+def test_two_streams_glued_together_are_not_read_as_one(tmp_path):
+    path = tmp_path / "two.arrows"
+    write_arrow(path, FRAME.to_arrow(), file=False, rows=2)
+    path.write_bytes(path.read_bytes() * 2)
     with pytest.raises(LogError, match="not a whole Arrow file"):
         snapshot_of(tmp_path, "two.arrows")
 
 
-def test_damaged_offsets_are_found_before_they_are_followed(tmp_path: Path) -> None:
-    whole = stream_bytes(FRAME.select(HEAD).cast({"user": pl.String}).to_arrow(), file=False)
-    hits = 0
+def test_damaged_offsets_are_found_before_they_are_followed(tmp_path):
+    path, hits = tmp_path / "bent.arrows", 0
+    write_arrow(path, FRAME.select(HEAD).cast({"user": pl.String}).to_arrow(), file=False, rows=2)
+    whole = path.read_bytes()
     for at in range(400, len(whole) - 16, 24):
-        (tmp_path / "bent.arrows").write_bytes(whole[:at] + b"\xfe" * 8 + whole[at + 8 :])
+        path.write_bytes(whole[:at] + b"\xfe" * 8 + whole[at + 8 :])
         try:
-            list(framing.read_ipc(tmp_path / "bent.arrows", HEAD))
+            list(framing.read_ipc(path, HEAD))
         except LogError:
             hits += 1
     assert hits > 0
 
 
-def test_the_first_feather_is_refused_with_a_way_out(tmp_path: Path) -> None:
+def test_the_first_feather_is_refused_with_a_way_out(tmp_path):
     (tmp_path / "old.feather").write_bytes(b"FEA1" + b"\0" * 60)
     with pytest.raises(LogError, match=r"old.feather: Feather version 1; write it as version 2"):
         snapshot_of(tmp_path, "old.feather")
+
+
+DAY = datetime.datetime(2026, 11, 23, 1, 2, 3, 456789)
+ARROW: dict[str, Any] = {
+    **{str(kind): pa.array([1, None, 0, 127], kind) for kind in (pa.int8(), pa.uint16(), pa.int32(), pa.uint64())},
+    **{str(kind): pa.array([math.nan, None, -0.0, math.inf], kind) for kind in (pa.float32(), pa.float64())},
+    **{str(kind): pa.array(["", None, "é", "x" * 40], kind)
+       for kind in (pa.string(), pa.large_string(), pa.string_view())},
+    **{f"{unit} {zone}": pa.array([DAY.replace(microsecond=0)] * 3 + [None], pa.timestamp(unit, zone))
+       for unit in ("s", "ms", "us", "ns") for zone in (None, "Europe/Zurich")},
+    "half": pa.array([np.float16(1.5), None, np.float16(0), None], pa.float16()),
+    "bool": pa.array([True, None, False, True]),
+    "null": pa.nulls(4),
+    "day": pa.array([DAY.date()] * 4, pa.date32()),
+    "date64": pa.array([DAY.date()] * 4, pa.date64()),
+    "clock": pa.array([DAY.time()] * 4, pa.time64("ns")),
+    "clock 32": pa.array([DAY.time().replace(microsecond=0)] * 4, pa.time32("s")),
+    "decimal": pa.array([Decimal("1.50"), None, Decimal("-2.25"), Decimal("0.00")], pa.decimal128(9, 2)),
+    "list": pa.array([[1.0, None], [], None, [math.nan]], pa.list_(pa.float64())),
+    "large list": pa.array([[1], [], None, [2, 3]], pa.large_list(pa.int16())),
+    "vector": pa.array([[1.0, 2.0], None, [0.0, -0.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+    "struct": pa.array([{"x": 1, "y": "é"}, None, {"x": None, "y": ""}, {"x": 2, "y": None}]),
+    "dictionary": pa.array(["a", None, "b", "a"]).dictionary_encode(),
+    "dictionary of numbers": pa.array([1.5, None, 2.5, 1.5]).dictionary_encode(),
+}  # fmt: skip
+
+
+def slowly(table: Any) -> pl.DataFrame:
+    """Through polars' general door, dictionaries decoded first."""
+    plain = [c.combine_chunks() for c in table.columns]
+    plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in plain]
+    return pl.DataFrame(pl.from_arrow(pa.table(plain, names=table.column_names)))
+
+
+@pytest.mark.parametrize("file", [True, False])
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_arrow_is_read_as_polars_general_door_reads_it(file, small, tmp_path, constants):
+    constants(fast=small)
+    table, sink = pa.table(ARROW), io.BytesIO()
+    with (pa.ipc.new_file if file else pa.ipc.new_stream)(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+        writer.write_table(table.slice(1, 3).combine_chunks())
+        writer.write_table(table.slice(4, 0))
+    (tmp_path / "x.arrow").write_bytes(sink.getvalue())
+    wanted = slowly(pa.concat_tables([table, table.slice(1, 3)]))
+    for columns in (list(ARROW), list(reversed(ARROW)), ["vector", "bool"], ["dictionary"]):
+        batches = list(batch.read_ipc(tmp_path / "x.arrow", columns))
+        found = pl.concat([batch.frame for batch in batches])
+        assert found.schema == wanted.select(columns).schema
+        assert found.equals(wanted.select(columns)) and not any(len(batch.malformed) for batch in batches)
+    assert batch.ipc_types(tmp_path / "x.arrow") == dict(wanted.schema)
+
+
+def one_by_one(cell: pl.Series, wanted: pl.DataType) -> pl.Series:
+    """What a cell of a role is, each step asked anew."""
+    cell = readable_times(cell)
+    if cell.dtype.is_nested():
+        return cell.cast(NUMBERS)
+    if isinstance(cell.dtype, pl.Datetime):
+        texts = [None if x is None else re.split("([+-][0-9:]+)$", x) for x in cell.cast(pl.String)]
+        short = [x and "".join([x[0].rstrip("0").rstrip("."), *x[1:]]) for x in texts]
+        return pl.Series([x and x.removesuffix(" 00:00:00") for x in short], dtype=pl.String)
+    cell = cell.cast(cell_type(cell.dtype) or wanted)
+    if wanted == pl.String():
+        return pl.Series([None if x is None or x == "" or x != x else pl.Series([x]).cast(pl.String)[0] for x in cell])
+    return cell.cast(wanted)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_cells_of_a_role_are_the_same_step_by_step(broken, monkeypatch):
+    sources._steps.cache_clear()
+    if broken:
+        monkeypatch.setattr(sources, "_MISSING", {pl.String(): ""})
+    frame, same = slowly(pa.table(ARROW)), True
+    far = pl.Series("far", [2**62, None, -(2**62), 0]).cast(pl.Datetime("us"))
+    for column in [*frame.iter_columns(), far, far.cast(pl.Int64).cast(pl.Datetime("ns"))]:
+        if isinstance(column.dtype, pl.Struct):
+            continue
+        kind = cell_type(column.dtype, lists=column.dtype.is_nested())
+        for wanted in [kind] if kind in (None, NUMBERS) else [kind, pl.String()]:
+            assert wanted is not None
+            found = sources._cell(column, wanted)
+            # as text: NaN is itself, and -0.0 is not 0.0
+            same &= found.dtype == wanted and str(found.to_list()) == str(one_by_one(column, wanted).to_list())
+    sources._steps.cache_clear()
+    assert same != broken
+
+
+def test_a_column_that_is_gone_when_the_rows_are_read_is_damage(tmp_path):
+    path = tmp_path / "x.arrow"
+    pl.DataFrame({"a": [1], "b": [2]}).write_ipc(path)
+    with pytest.raises(LogError, match="not a whole Arrow file"):
+        list(batch.read_ipc(path, ["a", "c"]))

@@ -6,16 +6,15 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from uuid import UUID
 
+import distributed
 import polars as pl
 import pytest
 
@@ -35,11 +34,9 @@ from reticent import CardError
 from tests.flows.shop import lay_out, rows
 from tests.jobs import run_job
 from tests.ledger.postgres import binaries, postgres_server
-from tests.logs.dask_cluster import Cluster, dask_cluster, free_port
-
-from .conftest import make_card
-from .test_aggregate import capped_card, people, same, snapshot
-from .test_summing import opened, sums
+from tests.logs.conftest import make_card
+from tests.logs.dask_cluster import dask_cluster, free_port
+from tests.logs.test_aggregate import capped_card, opened, people, same, snapshot, sums
 
 pytestmark = pytest.mark.slow
 
@@ -48,23 +45,21 @@ LABEL, REWARD, USER = "kanarienvogel-4711", "31415.92653", "u-schwalbe-0815"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "snapshot").mkdir()
-    parts = [
-        people(5, seed).with_columns(pl.format(f"{USER}-{{}}", "user_id").alias("user_id")) for seed in range(PARTS)
-    ]
-    snapshot(parts, tmp_path / "snapshot")
+    name = pl.format(f"{USER}-{{}}", "user_id").alias("user_id")
+    snapshot([people(5, seed).with_columns(name) for seed in range(PARTS)], tmp_path / "snapshot")
     return tmp_path / "snapshot"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
+def cluster(tmp_path_factory):
     with dask_cluster(tmp_path_factory.mktemp("dask")) as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Generator[None]:
+def quiet():
     """Dask logs that workers were killed, which they were."""
     logger = logging.getLogger("distributed")
     level = logger.level
@@ -79,7 +74,6 @@ class Slow(CountSums):
     together = 1
 
     def add(self, sums: Any, parts: Any, seen: Any) -> None:
-        """As ever, later."""
         begun = parts[0].parent / f"{parts[0].name}.{os.getpid()}.begun"
         begun.touch()
         time.sleep(0.7)
@@ -90,12 +84,11 @@ class Careless(CountSums):
     """Fails with what a row says in its text, as a library might."""
 
     def add(self, sums: Any, parts: Any, seen: Any) -> None:
-        """Never adds."""
         raise ValueError(f"could not parse {USER} in {REWARD}")
 
 
 @pytest.mark.service
-def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path) -> None:
+def test_two_workers_add_up_to_the_same_integers(cluster, folder):
     elsewhere = OnDask(cluster.address)
     elsewhere.ready(opened(folder).part_files)
     told: list[tuple[int, int | None]] = []
@@ -105,69 +98,53 @@ def test_two_workers_add_up_to_the_same_integers(cluster: Cluster, folder: Path)
         assert told[-1] == (90, 90)
 
 
-@pytest.mark.service
-def test_a_worker_killed_in_the_middle_changes_no_integer_and_a_scheduler_is_named(
-    tmp_path: Path, folder: Path
-) -> None:
-    """The group of the worker is summed by the other, once."""
-    (tmp_path / "dask").mkdir()
-    with dask_cluster(tmp_path / "dask") as cluster:
-        work, (scheduler, _, victim) = Slow(make_card(Path(), ["log.csv"])), cluster.processes
+def summed_while_killed(cluster, folder, killed, begun="*.begun"):
+    """The sums, while processes are killed once a group began."""
 
-        def summed(killed: subprocess.Popen[bytes], begun: str) -> Any:
-            """The sums, while a process is killed once a group began."""
+    def kill() -> None:
+        end = time.monotonic() + 60
+        while not list(folder.glob(begun)) and time.monotonic() < end:
+            time.sleep(0.02)
+        for process in killed:
+            os.kill(process.pid, signal.SIGKILL)
 
-            def kill() -> None:
-                end = time.monotonic() + 60
-                while not list(folder.glob(begun)) and time.monotonic() < end:
-                    time.sleep(0.02)
-                os.kill(killed.pid, signal.SIGKILL)
-
-            killer = threading.Thread(target=kill)
-            killer.start()
-            try:
-                return sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
-            finally:
-                killer.join()
-
-        got = summed(victim, f"*.{victim.pid}.begun")
-        assert victim.wait(20) == -signal.SIGKILL
-        begun = list(folder.glob("*.begun"))
-        parts = [p.name.split(".")[0] for p in begun]
-        assert sorted(set(parts)) == [f"part-{i:04d}" for i in range(PARTS)] and len(parts) > PARTS
-        same(got, dict(sum_snapshot(CountSums(work.card), opened(folder))))
-        for path in begun:
-            path.unlink()
-        with pytest.raises(RuntimeError, match=r"part-\d+.parquet: the scheduler went away; start it, and run again"):
-            summed(scheduler, "*.begun")
-
-
-@pytest.mark.service
-def test_when_all_workers_are_killed_the_run_ends(tmp_path: Path, folder: Path, constants: Callable[..., None]) -> None:
-    """It waited for ever."""
-    constants(patience=2.0)
-    (tmp_path / "dask").mkdir()
-    with dask_cluster(tmp_path / "dask") as cluster:
-
-        def kill() -> None:
-            end = time.monotonic() + 60
-            while not list(folder.glob("*.begun")) and time.monotonic() < end:
-                time.sleep(0.02)
-            for worker in cluster.workers:
-                os.kill(worker.pid, signal.SIGKILL)
-
-        killer = threading.Thread(target=kill)
-        killer.start()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
         work = Slow(make_card(Path(), ["log.csv"]))
-        with pytest.raises(RuntimeError, match=r"part-\d+.parquet: all workers went away; start some, and run again"):
-            sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
+        return sum_snapshot(work, opened(folder), Resources(elsewhere=OnDask(cluster.address)))
+    finally:
         killer.join()
 
 
 @pytest.mark.service
-def test_nothing_raw_leaves_through_pages_keys_or_logs(
-    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_killed_in_the_middle_changes_no_integer_and_a_scheduler_is_named(tmp_path, folder):
+    """The group of the worker is summed by the other, once."""
+    with dask_cluster(tmp_path / "dask") as cluster:
+        scheduler, _, victim = cluster.processes
+        got = summed_while_killed(cluster, folder, [victim], f"*.{victim.pid}.begun")
+        assert victim.wait(20) == -signal.SIGKILL
+        begun = list(folder.glob("*.begun"))
+        parts = [p.name.split(".")[0] for p in begun]
+        assert sorted(set(parts)) == [f"part-{i:04d}" for i in range(PARTS)] and len(parts) > PARTS
+        same(got, sums("counts", opened(folder)))
+        for path in begun:
+            path.unlink()
+        with pytest.raises(RuntimeError, match=r"part-\d+.parquet: the scheduler went away; start it, and run again"):
+            summed_while_killed(cluster, folder, [scheduler])
+
+
+@pytest.mark.service
+def test_when_all_workers_are_killed_the_run_ends(tmp_path, folder, constants):
+    """It waited for ever."""
+    constants(patience=2.0)
+    says = r"part-\d+.parquet: all workers went away; start some, and run again"
+    with dask_cluster(tmp_path / "dask") as cluster, pytest.raises(RuntimeError, match=says):
+        summed_while_killed(cluster, folder, cluster.workers)
+
+
+@pytest.mark.service
+def test_nothing_raw_leaves_through_pages_keys_or_logs(cluster, folder, monkeypatch):
     keys, pages = list[str](), list[str]()
     found = folder / "part-0003.parquet"
     names = ("main/workers", "main/logs", "main/exceptions")
@@ -178,8 +155,6 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
             # a task that Dask has forgotten has no page
             with suppress(HTTPError):
                 pages.append(cluster.page(f"info/task/{key}.html"))
-
-    import distributed
 
     submit = distributed.Client.submit
 
@@ -215,11 +190,9 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
 
 
 @pytest.mark.service
-def test_a_task_that_raised_would_be_caught(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_raised_would_be_caught(cluster, folder, monkeypatch):
     """The twin that lets a library's error out: Dask logs its text on the worker."""
-    from distributed import Client
-
-    with Client(cluster.address, set_as_default=False) as client:
+    with distributed.Client(cluster.address, set_as_default=False) as client:
         work = Careless(make_card(Path(), ["log.csv"]))
         future = client.submit(work.add, None, opened(folder).part_files, None, key="twin", pure=False)
         assert isinstance(future.exception(timeout=60), ValueError)
@@ -227,7 +200,7 @@ def test_a_task_that_raised_would_be_caught(cluster: Cluster, folder: Path, monk
 
 
 @pytest.mark.service
-def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tmp_path: Path) -> None:
+def test_what_would_fail_later_is_refused_before_the_charge(cluster, tmp_path):
     shop, home = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db"), Home(tmp_path / "home")
     register_job(str(shop), home)
     ingest_job(str(shop), home)
@@ -236,7 +209,6 @@ def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tm
     for address, wrong in ((nobody, "no Dask scheduler answers"), ("tcp://nowhere", "no Dask scheduler answers")):
         with pytest.raises(CardError, match=wrong):
             run_job(str(shop / "private.toml"), Home(home.root, resources=Resources(elsewhere=OnDask(address))))
-    (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask", workers=0) as idle:
         idle.wait_for("Scheduler at")
         with pytest.raises(CardError, match="has no worker"):
@@ -246,7 +218,7 @@ def test_what_would_fail_later_is_refused_before_the_charge(cluster: Cluster, tm
 
 @pytest.mark.service
 @pytest.mark.skipif(binaries() is None, reason="no PostgreSQL server: apt-get install postgresql")
-def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster, tmp_path):
     """A real dataset end to end: the release is of the same integers, and Dask has seen none of its people."""
     person = "u-amsel-0816"
     log = [*rows(300), (person, 0, 0, "warm", "call", 2, True)]
@@ -262,16 +234,13 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_pa
         assert kinds == ["REGISTER", "KEY", "INTENT", "DRAW", "COMMIT", "PUBLISH"]
     made, card = latest(home.store, "shop"), setting(str(shop / "private.toml"), home).tabular
     assert made is not None
-    same(
-        dict(sum_snapshot(CountSums(card), made, home.resources)),
-        dict(sum_snapshot(CountSums(card), made)),
-    )
+    same(dict(sum_snapshot(CountSums(card), made, home.resources)), dict(sum_snapshot(CountSums(card), made)))
     published = "".join(p.read_text(errors="replace") for p in Path(found["folder"]).iterdir())
     assert "dask" not in published.lower() and cluster.address not in published
     assert person not in cluster.logs()
 
 
-def test_a_worker_of_another_version_or_with_other_files_sums_nothing(folder: Path, tmp_path: Path) -> None:
+def test_a_worker_of_another_version_or_with_other_files_sums_nothing(folder, tmp_path):
     parts = opened(folder).part_files
     files, code, work = sizes(parts), code_digest(), CountSums(make_card(Path(), ["log.csv"]))
     assert trouble_with(files, code) == ""
@@ -284,13 +253,13 @@ def test_a_worker_of_another_version_or_with_other_files_sums_nothing(folder: Pa
     assert "does not see part-0000.parquet" in trouble_with(files, code)
 
 
-def test_without_the_extra_dask_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_dask_is_refused_by_name(folder, monkeypatch):
     monkeypatch.setattr(elsewhere, "find_spec", lambda _: None)
     with pytest.raises(CardError, match=r"reticent\[scale\]"):
         OnDask("tcp://127.0.0.1:1").ready(opened(folder).part_files)
 
 
-def test_what_a_task_shows_of_itself_is_no_value(folder: Path) -> None:
+def test_what_a_task_shows_of_itself_is_no_value(folder):
     """Dask prints a task's arguments where it may."""
     work = CountSums(make_card(Path(), ["log.csv"]))
     assert repr(work) == f"CountSums(batch_rows={work.batch_rows})"

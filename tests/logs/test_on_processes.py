@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,11 @@ from pipeline.logs.spills import likely_processes
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from reticent import LogError
+from tests.logs.conftest import make_card, quarantine
 from tests.logs.dask_cluster import dask_cluster
-
-from .conftest import make_card, quarantine
-from .layouts import WRITERS, card_of, cards
-from .test_killed import files_of
-from .test_one_persons_bytes import FORMATS, GOOD, NASTY
+from tests.logs.layouts import WRITERS, card_of, cards
+from tests.logs.test_one_persons_bytes import FORMATS, GOOD, NASTY
+from tests.logs.test_store import files_of
 
 ROOT = Path(__file__).parents[2]
 BROKEN = (
@@ -51,7 +50,6 @@ class Elsewhere:
     apart: Sequence[str] = ("other",)
 
     def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
-        """By the last letter."""
         return [None if texts[0].endswith("3") else texts[0] for texts in people]
 
 
@@ -62,12 +60,11 @@ class Backwards(Here):
     together: int = 2
 
     def each(self, tasks: Iterable[Any], seen: Seen) -> Iterator[tuple[Any, Any]]:
-        """All of them, then in turn."""
         yield from reversed(list(super().each(tasks, seen)))
 
 
 @pytest.fixture(scope="module")
-def crew() -> Generator[OnProcesses]:
+def crew():
     with OnProcesses(2) as running:
         yield running
 
@@ -77,10 +74,9 @@ def write_tables(folder: Path) -> AnyCard:
     rng = random.Random(1)
     for part in "ab":
         lines = [f"{part}{i},1,{t},{'xy?'[i % 3]},{i % 2},{t / 2}" for i in range(60) for t in range(3)]
-        text = "\n".join(
-            ["user,episode,t,s,a,r", *lines, *(f"{part}{row}" for row in BROKEN), "short,line", ",1,0,x,0,1"]
-        )
-        (folder / f"log-{part}.csv").write_text(text + "\n", encoding="utf-8")
+        broken = [*(f"{part}{row}" for row in BROKEN), "short,line", ",1,0,x,0,1"]
+        text = "\n".join(["user,episode,t,s,a,r", *lines, *broken, ""])
+        (folder / f"log-{part}.csv").write_text(text, encoding="utf-8")
     for i, form in enumerate(FORMATS):
         odd = [[rng.choice([b"odd", None, b"\xff"]), *GOOD[1:]] for _ in range(4)]
         for row in odd:
@@ -106,9 +102,7 @@ CORPUS: dict[str, Callable[[Path], AnyCard]] = {"tables": write_tables} | {
         *(pytest.param(what, None, marks=() if what == "MEDS" else pytest.mark.slow) for what in CORPUS),
     ],
 )
-def test_the_corpus_is_the_same_to_the_byte_whoever_reads_it(
-    what: str, claims: Elsewhere | None, crew: OnProcesses, tmp_path: Path
-) -> None:
+def test_the_corpus_is_the_same_to_the_byte_whoever_reads_it(what, claims, crew, tmp_path):
     card = CORPUS[what](tmp_path)
 
     def made(store: str, elsewhere: Any) -> Snapshot:
@@ -122,7 +116,7 @@ def test_the_corpus_is_the_same_to_the_byte_whoever_reads_it(
         assert not (tmp_path / store / card.name / ".ingest").exists()
 
 
-def test_an_error_is_the_one_of_a_single_process(crew: OnProcesses, tmp_path: Path) -> None:
+def test_an_error_is_the_one_of_a_single_process(crew, tmp_path):
     card = write_tables(tmp_path)
     (tmp_path / "odd-2.parquet").write_bytes((tmp_path / "odd-2.parquet").read_bytes()[:-200] + b"\0" * 192 + b"PAR1")
     told = list[str]()
@@ -164,8 +158,6 @@ class Dying(OnProcesses):
         self.over = over
 
     def each(self, tasks: Iterable[Any], seen: Seen) -> Iterator[tuple[Any, Any]]:
-        """As ever."""
-
         def chosen() -> Iterator[FileTask[Any]]:
             for task in tasks:
                 over = next((name for name in self.over if name in task.named), None)
@@ -176,7 +168,7 @@ class Dying(OnProcesses):
 
 
 @pytest.mark.slow
-def test_killed_processes_change_no_byte_and_those_that_die_again_end_the_ingest(tmp_path: Path) -> None:
+def test_killed_processes_change_no_byte_and_those_that_die_again_end_the_ingest(tmp_path):
     card, died = write_tables(tmp_path), tmp_path / "died"
     with Dying({"log-b.csv": died}) as dying:
         made = ingest(card, tmp_path / "store", partitions=2, resources=Resources(elsewhere=dying))
@@ -208,7 +200,7 @@ with OnProcesses(2) as crew:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_script_without_a_guard_may_ingest_and_leaves_no_process(killed: bool, tmp_path: Path) -> None:
+def test_a_script_without_a_guard_may_ingest_and_leaves_no_process(killed, tmp_path):
     """Children do not run the script again, and end when it does, whatever ends it."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -226,7 +218,7 @@ def test_a_script_without_a_guard_may_ingest_and_leaves_no_process(killed: bool,
         time.sleep(0.05)
 
 
-def test_as_many_processes_as_memory_holds_partitions_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_processes_as_memory_holds_partitions_of(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
     card, rows = make_card(tmp_path, ["log.csv"]), 10_000_000
     sources = Sources((), {}, {}, rows, rows)
@@ -237,9 +229,8 @@ def test_as_many_processes_as_memory_holds_partitions_of(tmp_path: Path, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.service
-def test_workers_of_dask_ingest_the_same_bytes_and_the_last_of_them_alone(tmp_path: Path) -> None:
+def test_workers_of_dask_ingest_the_same_bytes_and_the_last_of_them_alone(tmp_path):
     card, made = write_tables(tmp_path), list[Snapshot]()
-    (tmp_path / "dask").mkdir()
     with dask_cluster(tmp_path / "dask") as cluster:
 
         def kill(done: int, total: int | None) -> None:
@@ -269,6 +260,6 @@ class Fails:
 
 
 @pytest.mark.parametrize("error", [ValueError, pl.exceptions.PanicException])
-def test_what_a_library_raises_is_trouble_without_its_text(error: type[BaseException]) -> None:
+def test_what_a_library_raises_is_trouble_without_its_text(error):
     """A panic is no Exception, so it once went through, cell and all, to the logs of whoever asked."""
     assert attempt(Fails(error), (), code_digest()) == Trouble(error.__name__)

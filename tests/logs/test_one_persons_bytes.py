@@ -25,10 +25,9 @@ from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import lines
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch
 from reticent import Card, LogError, LqCard
+from tests.logs.conftest import HEAD, canonical, ingest, make_card, quarantine, write_arrow
+from tests.logs.layouts import card_of, cards
 
-from .conftest import canonical, ingest, make_card, quarantine
-
-HEAD = ("user", "episode", "t", "s", "a", "r")
 # the odd one's records stand among those of three others
 OTHERS = [(user, 1, t, "xy"[t % 2], t % 2, 1.0) for user in ("anna", "bert", "cleo") for t in range(3)]
 AT = 4
@@ -38,15 +37,7 @@ Row = list[bytes | None]
 
 @dataclass(frozen=True)
 class Format:
-    """How a log of rows is written whose odd records hold any bytes.
-
-    Parameters
-    ----------
-    name
-        Of the file.
-    write
-        The others' rows and the odd records (six cells each, or whole lines) as bytes of the file.
-    """
+    """A file's name, and its bytes: the others' rows and the odd records (six cells each, of any bytes)."""
 
     name: str
     write: Callable[[list[Row]], bytes]
@@ -162,7 +153,7 @@ ODD_ROWS: list[Row] = [
 @settings(max_examples=3, deadline=None)
 @example(odd=ODD_ROWS)
 @given(odd=odd_ones())
-def test_a_twin_of_one_person_moves_nobody_elses_rows(form: Format, odd: list[Row]) -> None:
+def test_a_twin_of_one_person_moves_nobody_elses_rows(form, odd):
     assert taken(form, odd) == REST
 
 
@@ -171,11 +162,11 @@ def test_a_twin_of_one_person_moves_nobody_elses_rows(form: Format, odd: list[Ro
 @settings(max_examples=25, deadline=None)
 @example(odd=ODD_ROWS)
 @given(odd=odd_ones(20))
-def test_many_twins_of_one_person_move_nobody_elses_rows(form: Format, odd: list[Row]) -> None:
+def test_many_twins_of_one_person_move_nobody_elses_rows(form, odd):
     assert taken(form, odd) == REST
 
 
-def test_the_same_rows_in_every_format() -> None:
+def test_the_same_rows_in_every_format():
     assert all(taken(form, []) == REST for form in FORMATS)
 
 
@@ -209,9 +200,7 @@ TWINS = [
 
 
 @pytest.mark.parametrize(("form", "where", "twin", "cell"), TWINS)
-def test_a_broken_reader_is_caught(
-    form: Format, where: str, twin: Any, cell: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_reader_is_caught(form, where, twin, cell, monkeypatch):
     odd: list[Row] = [[b"odd", b"1", b"0", cell, b"0", b"1"]]
     assert taken(form, odd) == REST
     monkeypatch.setattr(where, twin)
@@ -223,9 +212,7 @@ def test_a_broken_reader_is_caught(
 
 
 @pytest.mark.parametrize("form", FORMATS[:3], ids=lambda form: form.name)
-def test_a_person_of_too_many_rows_keeps_the_first_and_moves_nobody(
-    form: Format, constants: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_person_of_too_many_rows_keeps_the_first_and_moves_nobody(form, constants, tmp_path):
     """Whoever repeats a row ten million times once took gigabytes."""
     constants(rows=4, batch=3, block=60)
     many = [_cells(("odd", 1, t, "x", 0, 1.0)) for t in [0, 1, 2, 1, 2, 2, 2, 2, 2]]
@@ -258,7 +245,7 @@ ODD_LINE = st.one_of(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(ODD_LINE, max_size=8), st.sampled_from(["csv", "ndjson"]))
-def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str) -> None:
+def test_a_block_of_lines_reads_as_each_line_alone(told, kind):
     """Bulk first, line by line where that fails: only because both give the same."""
 
     def read(data: bytes) -> list[Batch]:
@@ -276,9 +263,7 @@ def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str)
 
 @pytest.mark.parametrize("form", FORMATS[:2], ids=lambda form: form.name)
 @pytest.mark.parametrize("most", [32, pytest.param(1 << 24, marks=pytest.mark.slow)])
-def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(
-    form: Format, most: int, constants: Callable[..., None]
-) -> None:
+def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(form, most, constants):
     """Where files were joined, a mark stands before a line: who stood before it once decided whose row it is."""
     constants(block=most)
 
@@ -297,7 +282,7 @@ def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(CELL, st.lists(CELL, max_size=2)), max_size=6))
-def test_a_batch_of_rows_reads_as_each_row_alone(told: list[tuple[bytes | None, list[bytes | None]]]) -> None:
+def test_a_batch_of_rows_reads_as_each_row_alone(told):
     text, texts = pa.array([a for a, _ in told], pa.binary()), pa.array([b for _, b in told], pa.list_(pa.binary()))
     whole = pa.record_batch([text.view(TEXT), texts.view(pa.list_(TEXT))], names=["a", "b"])
     batch = framing.frame_rows(whole, ["a", "b"], 1)
@@ -325,7 +310,7 @@ def _nested(codes: list[int | None], labels: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("low", [0, 1, 2])
-def test_a_text_in_a_dictionary_inside_a_cell_takes_its_own_row_alone(low: int) -> None:
+def test_a_text_in_a_dictionary_inside_a_cell_takes_its_own_row_alone(low):
     """Such a dictionary is that of all rows: they were a file that is not whole."""
     rows = [(0, 1), (1, 3), (None, None), (2, 0), (3, 3), (1, 1)]
     codes = [code for row in rows for code in row]
@@ -343,7 +328,7 @@ def test_a_text_in_a_dictionary_inside_a_cell_takes_its_own_row_alone(low: int) 
         assert batch.frame["a"].to_list() == wanted
 
 
-def test_an_index_behind_a_dictionary_inside_a_cell_is_damage() -> None:
+def test_an_index_behind_a_dictionary_inside_a_cell_is_damage():
     codes = _held(pa.int32(), [0, 7])
     behind = pa.DictionaryArray.from_arrays(codes, pa.array(["x"]), safe=False)
     column = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), behind)
@@ -370,9 +355,7 @@ def _held(kind: Any, cells: list[int]) -> Any:
     ids=str,
 )
 @pytest.mark.parametrize(("column", "name"), [("t", "log.parquet"), ("s", "log.arrow")])
-def test_a_cell_that_its_own_type_does_not_hold_moves_nobody_elses_rows(
-    tmp_path: Path, kind: Any, beyond: int, column: str, name: str
-) -> None:
+def test_a_cell_that_its_own_type_does_not_hold_moves_nobody_elses_rows(tmp_path, kind, beyond, column, name):
     """A time of day beyond midnight once was a file that is not whole."""
 
     def rows(place: str, cell: int) -> list[tuple[Any, ...]]:
@@ -386,8 +369,69 @@ def test_a_cell_that_its_own_type_does_not_hold_moves_nobody_elses_rows(
         if name.endswith("parquet"):
             pq.write_table(table, folder / name)
         else:
-            with pa.ipc.new_file(str(folder / name), table.schema) as writer:
-                writer.write_table(table)
+            write_arrow(folder / name, table)
         return rows_of_others(make_card(folder, [name], unit={"episodes_per_user": 2}), folder / "home")
 
     assert rows("usual", 0) == rows("beyond", beyond)
+
+
+WIDE = {
+    "domain": {
+        "horizon": 2,
+        "states": {"column": "s{step}", "labels": ["x", "y"], "ends": ["died", "end"], "other": True},
+        "actions": {"column": "a{step}", "labels": 2, "other": True},
+    },
+    "source": {
+        "layout": "wide",
+        "files": ["log.csv"],
+        "columns": {"user_id": "user", "episode_id": "episode", "reward": "r{step}"},
+    },
+}
+LINE = st.one_of(
+    st.lists(CELL.map(lambda cell: cell or b""), min_size=1, max_size=8).map(lambda cells: b",".join([b"odd", *cells])),
+    st.binary(max_size=30).map(lambda line: b"odd" + line),
+)
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.lists(LINE, max_size=5))
+def test_of_wide_rows_too(odd):
+    good = [b"%s,1,x,0,1,y,1,0" % user for user in (b"anna", b"bert", b"cleo")]
+    found: list[Any] = []
+    for some in ([], [line.replace(b"\n", b" ") for line in odd]):
+        with tempfile.TemporaryDirectory() as name:
+            lines_ = [b"user,episode,s1,a1,r1,s2,a2,r2", good[0], *some, *good[1:], b""]
+            (Path(name) / "log.csv").write_bytes(b"\n".join(lines_))
+            values = make_card(Path(name), ["log.csv"]).model_dump(exclude_unset=True)
+            card = Card.model_validate(values | WIDE).placed(Path(name))
+            found.append(rows_of_others(card, Path(name) / "store"))
+    assert found[0] == found[1] and len(found[0]) == 6
+
+
+NUMBER = st.one_of(st.floats(width=32), st.none(), st.just(1e300), st.just(-0.0))
+VECTOR = st.one_of(st.none(), st.lists(NUMBER, max_size=4), st.just([0.5] * (RECORD_BYTES // 8 + 1)))
+
+
+@pytest.mark.slow
+@settings(max_examples=3, deadline=None)
+@given(st.lists(st.tuples(VECTOR, VECTOR, st.integers(-(2**63), 2**63 - 1)), max_size=5))
+def test_of_vectors_too(odd):
+    values = cards()["Minari in Arrow"]
+    columns = {"user_id": "user", "episode_id": "episode", "step": "t"}
+    good = [(user, 1, t, [1.0, 0.5], [0.25]) for user in ("anna", "bert", "cleo") for t in range(3)]
+    found: list[Any] = []
+    for some in ([], [("odd", step, step, seen, done) for seen, done, step in odd]):
+        with tempfile.TemporaryDirectory() as name:
+            schema = {"user": pl.String, "episode": pl.Int64, "t": pl.Int64,
+                      "observations": pl.List(pl.Float64), "actions": pl.List(pl.Float64)}  # fmt: skip
+            frame = pl.DataFrame([*good[:AT], *some, *good[AT:]], schema=schema, orient="row")
+            frame.write_parquet(Path(name) / "log.parquet")
+            text = [f"[{', '.join(map(str, x))}]" if x is not None else "" for x in frame["observations"].to_list()]
+            frame.with_columns(observations=pl.Series(text), actions=pl.col("actions").list.first()).write_csv(
+                Path(name) / "log.csv"
+            )
+            for file in ("log.parquet", "log.csv"):
+                source = {"files": [file], "columns": columns}
+                card = card_of(values | {"unit": {"user": "user", "users_public": 4}, "source": source}, Path(name))
+                found.append(rows_of_others(card, Path(name) / f"store-{file}"))
+    assert found[0] == found[1] == found[2] == found[3] and len(found[0]) == 9

@@ -16,33 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs.readers.batch import RECORD_BYTES
-
-from .conftest import canonical, ingest
-from .layouts import (
-    LOG,
-    card_of,
-    cards,
-    steps_of,
-    write_d4rl,
-    write_flat,
-    write_lerobot,
-    write_meds,
-    write_minari_arrow,
-    write_minari_hdf5,
-    write_rlds,
-)
+from tests.logs import layouts
+from tests.logs.conftest import canonical, ingest, write_arrow
+from tests.logs.layouts import LOG, card_of, cards, changed, steps_of
 
 # the odd one is the second of these
 EPISODES = [*LOG, *LOG]
 ODD = 1
 HUGE = b"z" * (RECORD_BYTES + 1)
 Spoil = Callable[[Path], None]
-
-
-def opened(path: Path) -> Any:
-    return h5py.File(path, "a")
-
-
 READ: dict[str, pl.DataFrame] = {}
 
 
@@ -57,18 +39,14 @@ def rows_of_others(card: dict[str, Any], folder: Path, odd: Any) -> dict[Any, li
     return {str(user[0]): part.drop("user_id").rows() for user, part in found.items()}
 
 
-def with_people(values: dict[str, Any], column: str) -> dict[str, Any]:
-    """The same card, of people that a column names."""
-    columns = values["source"]["columns"] | {"user_id": column}
-    return values | {
-        "unit": values["unit"] | {"user": column, "episodes_per_user": 3},
-        "source": values["source"] | {"columns": columns},
-    }
+def with_people(head: str) -> dict[str, Any]:
+    """The card below a heading, of people that a column names."""
+    return changed(head, {"user_id": "who"}, unit={"user": "who", "episodes_per_user": 3})
 
 
 def changed_group(change: Callable[[Any], None]) -> Spoil:
     def spoil(folder: Path) -> None:
-        with opened(folder / "data" / "main_data.hdf5") as file:
+        with h5py.File(folder / "data" / "main_data.hdf5", "a") as file:
             change(file)
 
     return spoil
@@ -113,8 +91,6 @@ IN_HDF5: dict[str, Spoil] = {
     "an array without end": changed_group(huge),
     "another length": replaced("observations", [1, 2]),
 }
-
-
 # the first episodes once told the types of all
 TYPES = ("words for rewards", "lists for numbers")
 
@@ -126,11 +102,11 @@ TYPES = ("words for rewards", "lists for numbers")
         *(pytest.param(name, 0, marks=() if name in TYPES else pytest.mark.slow) for name in IN_HDF5),
     ],
 )
-def test_an_odd_group_of_minari(name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_odd_group_of_minari(name, at, tmp_path, monkeypatch):
     monkeypatch.setattr(f"{__name__}.ODD", at)
     card = cards()["Minari in HDF5"]
     for folder in (tmp_path / "good", tmp_path / "odd"):
-        write_minari_hdf5(folder, [EPISODES[1]] * 3)
+        layouts.write_minari_hdf5(folder, [EPISODES[1]] * 3)
     IN_HDF5[name](tmp_path / "odd")
     mark = f"data/main_data.hdf5#{at}"
     good, odd = (rows_of_others(card, tmp_path / which, mark) for which in ("good", "odd"))
@@ -150,17 +126,15 @@ def _cut(path: Path) -> None:
 
 def _typed(column: str, dtype: Any) -> Spoil:
     def change(path: Path) -> None:
-        pl.read_ipc(path.read_bytes()).with_columns(pl.Series(column, [None] * 5, dtype=dtype).alias(column)).write_ipc(
-            path
-        )
+        empty = pl.Series(column, [None] * 5, dtype=dtype)
+        pl.read_ipc(path.read_bytes()).with_columns(empty).write_ipc(path)
 
     return _in_file(change)
 
 
 def _not_text(path: Path) -> None:
     table = pa.table({"observations": pa.array([b"\xff"] * 5).view(pa.string()), "actions": [[0.0]] * 5})
-    with pa.ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table)
+    write_arrow(path, table)
 
 
 IN_ARROW: dict[str, Spoil] = {
@@ -178,10 +152,10 @@ IN_ARROW: dict[str, Spoil] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(IN_ARROW)]
 )
-def test_an_odd_file_of_minari(name: str, tmp_path: Path) -> None:
+def test_an_odd_file_of_minari(name, tmp_path):
     card = cards()["Minari in Arrow"]
     for folder in (tmp_path / "good", tmp_path / "odd"):
-        write_minari_arrow(folder, EPISODES)
+        layouts.write_minari_arrow(folder, EPISODES)
     IN_ARROW[name](tmp_path / "odd")
     good, odd = (rows_of_others(card, tmp_path / which, ODD) for which in ("good", "odd"))
     assert len(good) == len(EPISODES) - 1 and odd == good
@@ -212,14 +186,12 @@ def _rlds(flag: str | bytes, nested: bool, whose: Callable[[int], str | None]) -
         *((flag, 1 << 18) for flag in ("perhaps", "true", "", b"\xff")),
     ],
 )
-def test_odd_flags_of_rlds(
-    nested: bool, flag: str | bytes, batch: int, tmp_path: Path, constants: Callable[..., None], monkeypatch: Any
-) -> None:
+def test_odd_flags_of_rlds(nested, flag, batch, tmp_path, constants, monkeypatch):
     """``true`` in the middle leaves steps behind that are in no episode."""
     if batch == 1:
         constants(batch=batch)
         monkeypatch.setattr(f"{__name__}.READ", {})
-    card, found = with_people(cards()["RLDS"], "who"), []
+    card, found = with_people("RLDS"), []
     for which, whose in (("false", "odd"), (flag, "odd"), (flag, None)):
         folder = tmp_path / f"{which}{whose}"
         folder.mkdir()
@@ -234,10 +206,10 @@ LINES = [b"odd,\xff,1,0,3,0", b"odd,1,1,0,3,perhaps", b",1,1,0,3,0", b"odd,1", b
 @pytest.mark.parametrize(
     "odd", [LINES, [LINES[0]] * 2, *(pytest.param([line], marks=pytest.mark.slow) for line in LINES)]
 )
-def test_odd_lines_where_order_tells_the_episodes(odd: list[bytes], tmp_path: Path) -> None:
+def test_odd_lines_where_order_tells_the_episodes(odd, tmp_path):
     found: list[Any] = []
     for more in ([], odd):
-        path = write_flat(tmp_path / str(len(more)), EPISODES)
+        path = layouts.write_flat(tmp_path / str(len(more)), EPISODES)
         lines = path.read_bytes().splitlines()
         path.write_bytes(b"\n".join([*lines[:4], *more, *lines[4:]]))
         found.append(rows_of_others(cards()["Flat transitions"], path.parent, "odd"))
@@ -246,12 +218,12 @@ def test_odd_lines_where_order_tells_the_episodes(odd: list[bytes], tmp_path: Pa
 
 @pytest.mark.parametrize("odd", [{"who": b"odd\xff"}, {"who": HUGE}, {"terminals": np.nan},
                                  {"terminals": 7.0}, {"rewards": np.nan}, {"who": b""}])  # fmt: skip
-def test_odd_entries_of_d4rl(odd: dict[str, Any], tmp_path: Path) -> None:
+def test_odd_entries_of_d4rl(odd, tmp_path):
     found: list[Any] = []
     for which in ({}, odd):
-        path = write_d4rl(tmp_path / str(len(which)), EPISODES)
+        path = layouts.write_d4rl(tmp_path / str(len(which)), EPISODES)
         owners = [f"p{i}" if i != ODD else "odd" for i, told in enumerate(EPISODES) for _ in told.actions]
-        with opened(path) as file:
+        with h5py.File(path, "a") as file:
             cells: dict[str, Any] = {"who": [x.encode() for x in owners], "terminals": file["terminals"][()] * 1.0}
             cells["rewards"] = file["rewards"][()]
             for name, value in which.items():
@@ -260,7 +232,7 @@ def test_odd_entries_of_d4rl(odd: dict[str, Any], tmp_path: Path) -> None:
                 if name in file:
                     del file[name]
                 file.create_dataset(name, data=values, dtype=TEXTS if name == "who" else "f8")
-        found.append(rows_of_others(with_people(cards()["D4RL"], "who"), path.parent, "odd"))
+        found.append(rows_of_others(with_people("D4RL"), path.parent, "odd"))
     assert len(found[0]) == len(EPISODES) - 1 and found[1] == found[0]
 
 
@@ -282,11 +254,11 @@ EVENTS: list[tuple[int | None, int | None, bytes, float | None]] = [
         *[(EVENTS[:1] * 2, 0), (EVENTS[-1:] * 2, 60), (EVENTS, 20)],
     ],
 )
-def test_odd_events_of_meds(events: list[tuple[Any, ...]], at: int, tmp_path: Path) -> None:
+def test_odd_events_of_meds(events, at, tmp_path):
     """Wherever a row of theirs stands in the shard."""
     found: list[Any] = []
     for odd in ([], events):
-        path = write_meds(tmp_path / str(len(odd)), EPISODES)
+        path = layouts.write_meds(tmp_path / str(len(odd)), EPISODES)
         rows = pq.read_table(path).to_pydict()
         cells = {"subject_id": pa.int64(), "time": pa.int64(), "code": pa.binary(), "numeric_value": pa.float32()}
         rows["time"] = pl.read_parquet(path)["time"].cast(pl.Int64).to_list()
@@ -304,10 +276,10 @@ def test_odd_events_of_meds(events: list[tuple[Any, ...]], at: int, tmp_path: Pa
 @pytest.mark.parametrize(
     "odd", [{"episode_index": None}, {"frame_index": None}, {"frame_index": -1}, {"next.reward": None}]
 )
-def test_odd_frames_of_lerobot(odd: dict[str, Any], tmp_path: Path) -> None:
+def test_odd_frames_of_lerobot(odd, tmp_path):
     found: list[Any] = []
     for which in ({}, odd):
-        path = write_lerobot(tmp_path / str(len(which)), EPISODES, files=1)
+        path = layouts.write_lerobot(tmp_path / str(len(which)), EPISODES, files=1)
         frame = pl.read_parquet(path)
         row = frame["episode_index"].index_of(ODD)
         for name, value in which.items():
@@ -318,8 +290,8 @@ def test_odd_frames_of_lerobot(odd: dict[str, Any], tmp_path: Path) -> None:
     assert len(found[0]) == len(EPISODES) - 1 and found[1] == found[0]
 
 
-def test_an_episode_in_one_row_may_be_longer_than_other_records(tmp_path: Path, constants: Callable[..., None]) -> None:
-    path = write_rlds(tmp_path, EPISODES)
+def test_an_episode_in_one_row_may_be_longer_than_other_records(tmp_path, constants):
+    path = layouts.write_rlds(tmp_path, EPISODES)
     image = pl.element().struct.with_fields(image=pl.lit("z" * (RECORD_BYTES // 3)))
     pl.read_parquet(path).with_columns(pl.col("steps").list.eval(image)).write_parquet(path)
     card = card_of(cards()["RLDS"], tmp_path)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,7 @@ import pytest
 from pipeline.logs.readers import lines
 from pipeline.logs.readers.batch import RECORD_BYTES
 from reticent import LogError
-
-from .conftest import canonical, check_delivery, ingest, make_card, quarantine
+from tests.logs.conftest import canonical, check_delivery, ingest, make_card, quarantine, write_arrow
 
 TEXT = "user,episode,t,s,a,r\nu,1,0,x,0,1\nu,1,1,y,1,0\n"
 FRAME = pl.DataFrame({"user": [7, 7], "episode": [1, 1], "t": [0, 1], "s": ["x", "y"], "a": [0, 1], "r": [1.0, 0.0]})
@@ -39,7 +38,7 @@ def table(folder: Path, *files: str, **card: Any) -> pl.DataFrame:
     ],
     ids=["byte order mark", "carriage returns", "no last newline", "blank lines", "all quoted"],
 )
-def test_every_dialect_of_utf8_csv_reads_alike(tmp_path: Path, data: bytes) -> None:
+def test_every_dialect_of_utf8_csv_reads_alike(tmp_path, data):
     (tmp_path / "log.csv").write_bytes(data)
     assert table(tmp_path, "log.csv").select("user_id", "step", "state", "reward").rows() == [
         ("u", 0, 0, 1.0),
@@ -47,7 +46,7 @@ def test_every_dialect_of_utf8_csv_reads_alike(tmp_path: Path, data: bytes) -> N
     ]
 
 
-def test_small_blocks_keep_the_line_numbers(tmp_path: Path, constants: Callable[..., None]) -> None:
+def test_small_blocks_keep_the_line_numbers(tmp_path, constants):
     constants(block=40)
     rows = [f'"u{i}",1,0,x,0,{"1" if i % 5 else "oops"}' + ("\n" if i % 3 else "\r\n") for i in range(40)]
     (tmp_path / "log.csv").write_text("user,episode,t,s,a,r\n" + "\n".join(rows), encoding="utf-8", newline="")
@@ -56,28 +55,28 @@ def test_small_blocks_keep_the_line_numbers(tmp_path: Path, constants: Callable[
     assert snapshot.rows == 32
 
 
-def test_a_quote_never_reaches_into_the_next_line(tmp_path: Path) -> None:
+def test_a_quote_never_reaches_into_the_next_line(tmp_path):
     (tmp_path / "log.csv").write_text(TEXT + 'v,1,0,"x,0,1\nw,1,0,"x",0,"1"\nz,1,0,x",0,1\n', encoding="utf-8")
     snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "home")
     assert quarantine(snapshot.folder).select("line", "text").rows() == [(4, 'v,1,0,"x,0,1'), (6, 'z,1,0,x",0,1')]
     assert canonical(snapshot)["user_id"].unique().sort().to_list() == ["u", "w"]
 
 
-def test_parquet_types_are_the_files_own(tmp_path: Path) -> None:
+def test_parquet_types_are_the_files_own(tmp_path):
     FRAME.write_parquet(tmp_path / "log.parquet")
     found = table(tmp_path, "log.parquet")
     assert found.schema["user_id"] == pl.Int64
     assert found.schema["step"] == found.schema["state"] == found.schema["next_state"] == pl.Int32
 
 
-def test_integers_that_became_floats_are_the_labels_they_were(tmp_path: Path) -> None:
+def test_integers_that_became_floats_are_the_labels_they_were(tmp_path):
     FRAME.with_columns(pl.col("episode", "t", "a").cast(pl.Float64)).write_parquet(tmp_path / "log.parquet")
     found = table(tmp_path, "log.parquet")
     assert found.select("episode_id", "step", "action").rows() == [(1, 0, 0), (1, 1, 1)]
 
 
 @pytest.mark.parametrize("form", ["{}", "{}.0"])
-def test_the_empty_cell_of_another_row_takes_nobodys_labels(form: str, tmp_path: Path) -> None:
+def test_the_empty_cell_of_another_row_takes_nobodys_labels(form, tmp_path):
     """It makes floats of a column of integers."""
     labels = {"column": "a", "labels": [form.format(i) for i in range(2)]}
     for kind in (pl.Int64, pl.Float64, pl.String):
@@ -87,7 +86,7 @@ def test_the_empty_cell_of_another_row_takes_nobodys_labels(form: str, tmp_path:
         assert found["action"].to_list() == [0, 1]
 
 
-def test_a_file_that_lacks_an_optional_column_takes_nobodys_numbers(tmp_path: Path) -> None:
+def test_a_file_that_lacks_an_optional_column_takes_nobodys_numbers(tmp_path):
     """Cells of a file without the column were text, which the notation of a column of numbers does not have."""
     FRAME.write_parquet(tmp_path / "a.parquet")
     FRAME.drop("r").with_columns(user=8).write_parquet(tmp_path / "b.parquet")
@@ -97,7 +96,7 @@ def test_a_file_that_lacks_an_optional_column_takes_nobodys_numbers(tmp_path: Pa
 
 
 @pytest.mark.parametrize("word", ["1", "1.0"])
-def test_integers_that_became_floats_are_the_words_they_were(word: str, tmp_path: Path) -> None:
+def test_integers_that_became_floats_are_the_words_they_were(word, tmp_path):
     for kind in (pl.Int64, pl.Float64, pl.String):
         (folder := tmp_path / str(kind)).mkdir()
         FRAME.with_columns(pl.col("r").cast(kind)).write_parquet(folder / "log.parquet")
@@ -105,7 +104,7 @@ def test_integers_that_became_floats_are_the_words_they_were(word: str, tmp_path
         assert found["reward"].to_list() == [0.5, 1.0]
 
 
-def test_if_one_file_has_text_ids_all_ids_are_text(tmp_path: Path) -> None:
+def test_if_one_file_has_text_ids_all_ids_are_text(tmp_path):
     FRAME.write_parquet(tmp_path / "a.parquet")
     FRAME.with_columns(pl.lit("8").cast(pl.Categorical).alias("user"), pl.col("r").cast(pl.Int8)).write_parquet(
         tmp_path / "b.parquet"
@@ -116,7 +115,7 @@ def test_if_one_file_has_text_ids_all_ids_are_text(tmp_path: Path) -> None:
     assert found["reward"].to_list() == [1.0, 0.0] * 3
 
 
-def test_text_episode_ids_become_numbers_that_depend_on_the_label_alone(tmp_path: Path) -> None:
+def test_text_episode_ids_become_numbers_that_depend_on_the_label_alone(tmp_path):
     (tmp_path / "log.csv").write_text(
         "user,episode,t,s,a,r\nu,stay-1,0,x,0,1\nv,stay-1,0,x,0,1\nw,007,0,x,0,1\nz,7,0,x,0,1\n", encoding="utf-8"
     )
@@ -127,18 +126,13 @@ def test_text_episode_ids_become_numbers_that_depend_on_the_label_alone(tmp_path
 
 LONG_IDS = [16 * 10**17, 16 * 10**17 + 7, 2**63 - 1, -(2**63), 10**18, 0]
 BY_ORDER = {"columns": {"step": None}, "source": {"order_by": "t"}}
+IF_THERE = {"columns": {"step": None}, "source": {"order_by": "t", "optional": ["t"]}}
 # column, my cells (three rows an episode), another person's cell as a number and as text, and what the card says
 ANOTHERS: dict[str, tuple[str, list[Any], Any, str, dict[str, Any]]] = {
     "ids of nineteen digits": ("episode", [e for e in LONG_IDS for _ in range(3)], 1, "one", {}),
     "an id that is no integer of ours": ("episode", [e for e in LONG_IDS for _ in range(3)], 1, str(2**63), {}),
     "an infinite place": ("t", [1.0, 2.0, math.inf] * 6, 1.0, "2026-01-02", BY_ORDER),
-    "a place that is missing": (
-        "t",
-        [1.0, math.nan, 2.0] * 6,
-        1.0,
-        "2026-01-02",
-        {**BY_ORDER, "source": {"order_by": "t", "optional": ["t"]}},
-    ),
+    "a place that is missing": ("t", [1.0, math.nan, 2.0] * 6, 1.0, "2026-01-02", IF_THERE),
     "three decimals": ("r", [0.125, 0.25, 0.5] * 6, 0.5, "0,5", {"source": {"numbers": "1.234,5"}}),
     "words that are numbers": ("r", [1, 2, 0] * 6, 1, "good", {"reward": {"words": {"1": 0.5, "2": 0.0, "good": 1}}}),
     "words for true": ("r", [True, False, True] * 6, True, "good", {"reward": {"words": {"true": 0.5, "good": 1}}}),
@@ -149,7 +143,7 @@ ANOTHERS: dict[str, tuple[str, list[Any], Any, str, dict[str, Any]]] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(ANOTHERS)]
 )
-def test_the_type_that_anothers_cell_gives_a_column_says_nothing_of_mine(name: str, tmp_path: Path) -> None:
+def test_the_type_that_anothers_cell_gives_a_column_says_nothing_of_mine(name, tmp_path):
     column, mine, number, text, card = ANOTHERS[name]
     cells = {"user": "u", "episode": [e for e in range(6) for _ in range(3)], "t": [0, 1, 2] * 6}
     told = pl.DataFrame(cells | {"s": ["x", "y", "y"] * 6, "a": [0, 1, 1] * 6, "r": [1.0, 0.0, 0.5] * 6})
@@ -169,7 +163,7 @@ def test_the_type_that_anothers_cell_gives_a_column_says_nothing_of_mine(name: s
 
 
 @pytest.mark.parametrize("kind", [pl.Date(), *(pl.Datetime(unit) for unit in ("ms", "us", "ns"))], ids=str)
-def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind: pl.DataType, tmp_path: Path) -> None:
+def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind, tmp_path):
     """One time of day among dates, or one of nanoseconds, gives every cell of its column more digits."""
     days = pl.Series("episode", [f"2026-01-0{d}" for d in range(1, 8)]).str.to_date()
     mine = pl.DataFrame({"user": ["u"] * 7, "t": 0, "s": "x", "a": 0, "r": 1.0})
@@ -185,13 +179,11 @@ def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind: pl.Dat
     "kind",
     [
         pl.Datetime("ms"),
-        pytest.param(pl.Datetime("us"), marks=pytest.mark.slow),
-        pytest.param(pl.Datetime("ns"), marks=pytest.mark.slow),
-        pytest.param(pl.Date, marks=pytest.mark.slow),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in (pl.Datetime("us"), pl.Datetime("ns"), pl.Date)),
     ],
 )
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_moment_beyond_every_calendar_is_missing_and_the_others_stay(kind: Any, sign: int, tmp_path: Path) -> None:
+def test_a_moment_beyond_every_calendar_is_missing_and_the_others_stay(kind, sign, tmp_path):
     far = sign * (2**31 - 1 if kind == pl.Date else 2**63 - 1)
     moments = pl.Series("episode", [0, far, 1], dtype=pl.Int32 if kind == pl.Date else pl.Int64).cast(kind)
     rows = pl.DataFrame({"user": ["u", "far", "v"], "t": 0, "s": "x", "a": 0, "r": 1.0}).with_columns(moments)
@@ -205,12 +197,12 @@ def test_a_moment_beyond_every_calendar_is_missing_and_the_others_stay(kind: Any
     assert found[0].equals(found[1]) and len(found[0]) == 2
 
 
-def test_a_file_that_two_patterns_name_is_read_once(tmp_path: Path) -> None:
+def test_a_file_that_two_patterns_name_is_read_once(tmp_path):
     (tmp_path / "log.csv").write_text(TEXT, encoding="utf-8")
     assert len(table(tmp_path, "log.csv", "*.csv")) == 2
 
 
-def test_only_the_columns_of_the_card_are_read(tmp_path: Path) -> None:
+def test_only_the_columns_of_the_card_are_read(tmp_path):
     """What stands in another column may be damaged."""
     FRAME.with_columns(notes=pl.lit("private")).write_parquet(path := tmp_path / "log.parquet")
     for i, whole in ((6, True), (5, False)):
@@ -222,42 +214,30 @@ def test_only_the_columns_of_the_card_are_read(tmp_path: Path) -> None:
             assert len(table(tmp_path, "log.parquet")) == 2
 
 
-DAMAGED = [
-    "wide.csv",
-    "log.csv.gz",
-    "log.tsv",
-    "cut.parquet",
-    "text.parquet",
-    "holed.parquet",
-]
-
-
-def damaged(folder: Path) -> dict[str, bytes]:
-    FRAME.write_parquet(folder / "whole.parquet")
-    whole = (folder / "whole.parquet").read_bytes()
-    return {
-        "wide.csv": TEXT.encode("utf-16"),
-        "cut.parquet": whole[: len(whole) // 2],
-        "text.parquet": TEXT.encode(),
-        "holed.parquet": whole[:4] + b"\0" * 60 + whole[64:],
-        "log.tsv": TEXT.encode(),
-        "log.csv.gz": b"\x1f\x8b",
-    }
+FRAME.write_parquet(PARQUET := io.BytesIO())
+WHOLE = PARQUET.getvalue()
+DAMAGED = {
+    "wide.csv": TEXT.encode("utf-16"),
+    "cut.parquet": WHOLE[: len(WHOLE) // 2],
+    "text.parquet": TEXT.encode(),
+    "holed.parquet": WHOLE[:4] + b"\0" * 60 + WHOLE[64:],
+    "log.tsv": TEXT.encode(),
+    "log.csv.gz": b"\x1f\x8b",
+}
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_or_foreign_file_is_one_line_that_names_it(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(damaged(tmp_path)[name])
+def test_a_damaged_or_foreign_file_is_one_line_that_names_it(tmp_path, name):
+    (tmp_path / name).write_bytes(DAMAGED[name])
     with pytest.raises(LogError) as error:
         table(tmp_path, name)
-    assert name in str(error.value)
-    assert "\n" not in str(error.value)
+    assert name in str(error.value) and "\n" not in str(error.value)
     home = tmp_path / "home" / "store" / "tiny"
     assert not home.exists() or [p.name for p in home.iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("name", ["empty.csv", "header.csv", "empty.parquet"])
-def test_a_file_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path: Path, name: str) -> None:
+def test_a_file_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path, name):
     head = TEXT.splitlines()[0].encode()
     (tmp_path / name).write_bytes(head if name == "header.csv" else b"")
     card = make_card(tmp_path, [name])
@@ -268,9 +248,7 @@ def test_a_file_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path
 
 
 @pytest.mark.parametrize("block", [1, 7, RECORD_BYTES - 1, lines.BLOCK_BYTES])
-def test_lines_that_are_no_text_or_no_row_are_set_aside_alone(
-    block: int, tmp_path: Path, constants: Callable[..., None]
-) -> None:
+def test_lines_that_are_no_text_or_no_row_are_set_aside_alone(block, tmp_path, constants):
     long = b"z" * RECORD_BYTES
     odd = [b"v,1,0,\xff,0,1", b"v,1,0,\0,0,1", b"v,1,0,%s,0,1" % long, b"v,1,0,x,0,1\xc3"]
     odd += [b"v,1,0,x,0,1,2", b"v,1,0", b"v,1,0,x\ry,0,1"]
@@ -288,7 +266,7 @@ def test_lines_that_are_no_text_or_no_row_are_set_aside_alone(
 
 
 @pytest.mark.parametrize("user", [[True, False], [[1], [2]], [b"u", b"v"]])
-def test_user_ids_of_another_type_are_refused(tmp_path: Path, user: list[Any]) -> None:
+def test_user_ids_of_another_type_are_refused(tmp_path, user):
     FRAME.with_columns(pl.Series("user", user)).write_parquet(tmp_path / "log.parquet")
     with pytest.raises(LogError, match=r"log.parquet: column 'user' is .*; write it as integers or text"):
         table(tmp_path, "log.parquet")
@@ -307,15 +285,14 @@ STRANGE = {
     ("kind", "name"),
     [(k, n) for k in STRANGE for n in ("log.parquet", "log.arrow") if (k, n) != ("interval", "log.parquet")],
 )
-def test_a_type_that_ended_the_process_is_a_wrong_column(kind: str, name: str, tmp_path: Path, capfd: Any) -> None:
+def test_a_type_that_ended_the_process_is_a_wrong_column(kind, name, tmp_path, capfd):
     odd = pa.array([None, None], STRANGE[kind])
     rows = pa.table(FRAME.to_arrow()).append_column("odd", odd)
     for column, fits in (("s", True), ("odd", False)):
         if name == "log.parquet":
             pq.write_table(rows, tmp_path / name)
         else:
-            with pa.ipc.new_file(tmp_path / name, rows.schema) as writer:
-                writer.write_table(rows)
+            write_arrow(tmp_path / name, rows)
         card = make_card(tmp_path, [name], domain={"states": {"column": column, "labels": ["x", "y"], "ends": ["end"]}})
         if fits:
             assert ingest(card, tmp_path / "home").rows == 2
@@ -326,7 +303,7 @@ def test_a_type_that_ended_the_process_is_a_wrong_column(kind: str, name: str, t
 
 
 @pytest.mark.parametrize("name", ["wide.csv", "quoted.csv", "wide.parquet", "wide.ndjson"])
-def test_ten_thousand_columns_are_read_in_seconds(name: str, tmp_path: Path) -> None:
+def test_ten_thousand_columns_are_read_in_seconds(name, tmp_path):
     """Each column once looked for its name among all of them."""
     frame = FRAME.with_columns(pl.lit(0).alias(f"c{i}") for i in range(10_000))
     if name == "wide.parquet":

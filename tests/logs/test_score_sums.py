@@ -1,4 +1,4 @@
-"""Scores of people: the vectorised code against loops over their rows, and a person's scores whoever stands beside."""
+"""Scores and targets of people: the vectorised code against loops over their rows, whoever stands beside."""
 
 from __future__ import annotations
 
@@ -20,28 +20,33 @@ from pipeline.learners.terms import Evaluate, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.decode import LEAST_CHANCE
 from pipeline.logs.doubly_robust_rows import REACH, TabularScores
+from pipeline.logs.one_step_rows import RETURN_STEPS
+from pipeline.logs.one_step_scores import RATIO_STEPS, OneStepScores
+from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, add_people
+from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import PEOPLE, SQUARES, SUMS, MomentLayout
+from pipeline.statistics.one_step_layout import FEATURES, PRACTICE_ROWS, STEPS, WEIGHT, FeatureLayout, FollowLayout
 from pipeline.statistics.planning_counts import private_counts
-from pipeline.statistics.scores import FADING, PLACEBOS, Clips
+from pipeline.statistics.scores import FADING, PLACEBOS, SCORES, Clips
+from pipeline.statistics.target_plan import VALUE_STEPS, TargetPlan, TargetQuestion
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
 from reticent import Card
 from tests.campaigns.tabular_evaluation import with_chances
 from tests.conftest import card_dict
 from tests.made_up import add_scores
+from tests.statistics.test_sensitivity import SCHEMA, tiny
 
 
 def card_of(dynamics, episodes=1):
-    values = card_dict()
-    domain = values["domain"] | {"horizon": 3, "dynamics": dynamics}
-    return Card.model_validate(
-        card_dict(domain=domain, unit={"user": "user_id", "episodes_per_user": episodes, "users_public": 100})
-    )
+    domain = card_dict()["domain"] | {"horizon": 3, "dynamics": dynamics}
+    unit = card_dict()["unit"] | {"episodes_per_user": episodes}
+    return Card.model_validate(card_dict(domain=domain, unit=unit))
 
 
 def asked_of(card, people):
@@ -100,13 +105,11 @@ def made(request):
     return card, people, asked_of(card, people)
 
 
-def told(people, rng=None):
+def told(people):
     """Rows that tell a chance of what was done: of some that of practice, of some another one, none, or one of none."""
     rows = pl.concat(people)
     kinds = np.array([0.5, 0.05, np.nan, 0.0, 1.5, -1.0])
-    return rows.with_columns(
-        pl.Series("behavior_prob", kinds[(rng or np.random.default_rng(7)).integers(6, size=len(rows))])
-    )
+    return rows.with_columns(pl.Series("behavior_prob", kinds[np.random.default_rng(7).integers(6, size=len(rows))]))
 
 
 @pytest.mark.parametrize("logged", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -179,17 +182,15 @@ def test_nobodys_rows_move_the_sums_further_than_is_charged(made, constants):
 
 
 def test_without_noise_the_estimate_is_the_mean_of_the_loop():
-    states = {"column": "state", "labels": ["x", "y"], "ends": ["end"]}
-    domain = {"horizon": 3, "states": states, "actions": {"column": "action", "labels": ["a", "b"]}}
+    domain = card_dict()["domain"] | {"horizon": 3}
     source = {"files": ["a.csv"], "columns": {**card_dict()["source"]["columns"], "behavior_prob": "p"}}
     card = Card.model_validate(card_dict(domain=domain, unit={"user": "user_id", "users_public": 2000}, source=source))
     terms = Terms("loop", "apvi", evaluate=Evaluate(people=0.3, probabilities="logged"))
     run, rng = plan_run(card, terms), np.random.default_rng(9)
     mdp = draw_surrogate(card, rng)
     practice = np.full(mdp.shape, 0.5)
-    learn, judge = (
-        [with_chances(rows, practice) for rows in sample_people(card, mdp, practice, n, rng)] for n in (1400, 600)
-    )
+    both = (sample_people(card, mdp, practice, n, rng) for n in (1400, 600))
+    learn, judge = ([with_chances(rows, practice) for rows in people] for people in both)
     counted = ExactSums(card.name, "synthetic", card.domain.dynamics, count_rows(pl.concat(learn), card))
     e, noise = run.evaluation, SeededNoise(1)
     learnt = run.plan.learn(run.plan.privatizer.draw(counted, noise))
@@ -254,3 +255,242 @@ def test_a_score_that_is_no_number_moves_no_sum_beyond_its_clip(made):
     layout, broken = MomentLayout("tiny", "synthetic", card.domain.dynamics, 5), replace(q, w=np.full_like(q.w, np.nan))
     tables = add_scores(card, layout, TabularScores(broken, Clips(0.0, 3.0, 8.0)), people).tables
     assert (np.abs(tables[SUMS]) <= layout.steps * 300).all()
+
+
+H = 6
+
+
+def walks(card, people, rng):
+    """Rows of people in a world of one end: episodes of all lengths, some with an unknown successor."""
+    live, steps, rows = len(card.domain.live_states), card.reward.steps, []
+    for user in range(people):
+        for episode in range(int(rng.integers(1, card.unit.episodes_per_user + 1))):
+            state = int(rng.integers(live))
+            for step in range(int(rng.integers(1, card.domain.horizon + 1))):
+                after = int(rng.choice(live + 1, p=[0.9 / live] * live + [0.1]))
+                told = None if rng.random() < 0.1 else after
+                reward, action = float(rng.integers(0, steps + 1)) / steps, int(rng.integers(2))
+                rows.append((user, episode, step, state, action, reward, told, after == live))
+                if after == live:
+                    break
+                state = after
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def walked(dynamics):
+    card = tiny(dynamics, m=2, horizon=H, labels=("x", "y", "z"), steps=4)
+    return card, walks(card, 60, np.random.default_rng(3))
+
+
+def cells(card, r):
+    """Cell of a row, and of what follows; None for an end, the unknown, and what lies behind the last step."""
+    per_step, onto = card.domain.dynamics == "per_step", r["next_state"]
+    onto = 3 if r["terminated"] else onto
+    here = r["state"] + (3 * r["step"] if per_step else 0)
+    if onto is None or onto >= 3 or (per_step and r["step"] == H - 1):
+        return here, None
+    return here, onto + (3 * (r["step"] + 1) if per_step else 0)
+
+
+def policy(K, seed=0):
+    return np.random.default_rng(seed).integers(-1, 2, K)
+
+
+@pytest.mark.parametrize("dynamics", ["stationary", "per_step"])
+def test_first_rows_of_a_cell_are_counted(dynamics):
+    card, rows = walked(dynamics)
+    layout = FollowLayout(card)
+    K = int(np.prod(layout.cells))
+    action, seen, expected = policy(K), set(), np.zeros((2, K), dtype=np.int64)
+    for r in rows.iter_rows(named=True):
+        here, _ = cells(card, r)
+        if action[here] >= 0 and (r["user_id"], here) not in seen:
+            expected[int(r["action"] == action[here]), here] += 1
+        seen.add((r["user_id"], here))
+    found = add_people(FollowQuestion(layout, action), [rows])
+    assert (found.tables["b_follow"].reshape(2, K) == expected).all()
+
+
+@pytest.mark.parametrize("dynamics", ["stationary", "per_step"])
+def test_moments_are_those_of_a_loop_whatever_the_batches(dynamics):
+    card, rows = walked(dynamics)
+    layout, rng = FeatureLayout(card, 3), np.random.default_rng(4)
+    K = int(np.prod(FollowLayout(card).cells))
+    phi = rng.normal(size=(K, FEATURES))
+    phi = np.trunc(phi / np.sqrt((phi**2).sum(1, keepdims=True)) * STEPS).astype(np.int64)
+    values = rng.integers(0, RETURN_STEPS, K)
+    asked = FeatureQuestion(layout, policy(K), rng.integers(0, WEIGHT + 1, K), phi, values, 2.0)
+    expected = {t.name: np.zeros(t.shape, dtype=np.int64) for t in layout.tables}
+    spent, rank = {}, {}
+    for r in rows.iter_rows(named=True):
+        here, there = cells(card, r)
+        user = r["user_id"]
+        follows = asked.action[here] < 0 or asked.action[here] == r["action"]
+        w = int(asked.weight[here]) if follows else 0
+        f, g = phi[here], np.zeros(FEATURES, dtype=np.int64) if there is None else phi[there]
+        if spent.get(user, 0) <= 2 * WEIGHT:
+            off = (
+                round(r["reward"] / 2 * RETURN_STEPS) + (0 if there is None else int(values[there])) - int(values[here])
+            )
+            z = round(STEPS * min(1.0, max(-1.0, off / RETURN_STEPS)))
+            expected["b_gram"] += w * np.outer(f, f)
+            expected["b_next"] += w * np.outer(f, g)
+            expected["b_error"] += w * f * z
+        spent[user] = spent.get(user, 0) + w
+        if rank.get(user, 0) < PRACTICE_ROWS:
+            expected["b_gram_mu"] += 3 * WEIGHT // PRACTICE_ROWS * np.outer(f, f)
+            expected["b_next_mu"] += 3 * WEIGHT // PRACTICE_ROWS * np.outer(f, g)
+        if rank.get(user, 0) == 0:
+            expected["b_start"] += WEIGHT * STEPS * f
+        rank[user] = rank.get(user, 0) + 1
+    halves = [rows.filter(pl.col("user_id") < 30), rows.filter(pl.col("user_id") >= 30)]
+    for frames in ([rows], halves):
+        found = add_people(asked, frames).tables
+        assert all((found[name] == table).all() for name, table in expected.items())
+
+
+def scores_of(card, rng, nothing=False):
+    K = int(np.prod(FollowLayout(card).cells))
+    action = np.full(K, -1) if nothing else policy(K)
+    ratio = np.where(action >= 0, rng.integers(RATIO_STEPS, 12 * RATIO_STEPS, K), RATIO_STEPS)
+    values = np.vstack([rng.integers(0, RETURN_STEPS, (H, K)), np.zeros((1, K), dtype=np.int64)])
+    weights = ratio * rng.integers(1, 3, (H, K))
+    clips = Clips(0.0, 6.0, spread=8.0)
+    before = (rng.integers(0, RETURN_STEPS, K), *rng.integers(-RETURN_STEPS // 2, RETURN_STEPS // 2, (2, K)))
+    return OneStepScores(action, weights, RATIO_STEPS**2 // ratio, values, *before, clips)
+
+
+@pytest.mark.parametrize("dynamics", ["stationary", "per_step"])
+def test_scores_are_those_of_a_loop_to_the_bit_and_nobody_changes_anothers(dynamics):
+    card, rows = walked(dynamics)
+    asked = scores_of(card, np.random.default_rng(5))
+    a, found = asked.action, asked.of(card, rows)
+    scale, expected = 6.0 / RETURN_STEPS / RATIO_STEPS, []
+    for user in range(60):
+        psi = own = lost = past = episodes = before = 0
+        went = list[float]()
+        for r in rows.filter(pl.col("user_id") == user).iter_rows(named=True):
+            t, (here, there) = r["step"], cells(card, r)
+            follows = a[here] < 0 or a[here] == r["action"]
+            paid = round(r["reward"] / 6 * RETURN_STEPS)
+            if t == 0:
+                psi, episodes, went = psi + int(asked.values[0, here]) * RATIO_STEPS, episodes + 1, []
+            elif a[here] >= 0:
+                surprise = (RATIO_STEPS if follows else 0) - int(asked.chance[here])
+                lost += surprise * int(asked.practice[before] - asked.practice[here] - asked.lost[here])
+                weights = [FADING ** (len(went) - 1 - k) for k in range(len(went))]
+                past += surprise * (round(np.dot(weights, went) / sum(weights)) - int(asked.past[here]))
+            after = 0 if there is None else int(asked.values[t + 1, there])
+            went.append(paid + (0 if there is None else int(asked.practice[there])) - int(asked.practice[here]))
+            psi += follows * int(asked.weights[t, here]) * (paid + after - int(asked.values[t, here]))
+            own += paid * RATIO_STEPS
+            before = here
+        scores = (x * scale / episodes for x in (psi, own, lost, past))
+        expected.append(asked.clips.scaled(*(np.array([x]) for x in scores))[0])
+    assert (found == np.array(expected)).all()
+    alone = np.vstack([asked.of(card, rows.filter(pl.col("user_id") == user)) for user in range(60)])
+    assert (found == alone).all()
+    layout = MomentLayout(card.name, card.kind, dynamics, len(SCORES), halved=PLACEBOS)
+    assert (layout.add_up(found)["b_sum"] == np.rint(layout.lengths * np.clip(found, -1, 1)).sum(0)).all()
+
+
+def test_where_nothing_changes_nobody_gains():
+    card, rows = walked("stationary")
+    asked = scores_of(card, np.random.default_rng(6), nothing=True)
+    found = asked.of(card, rows)
+    assert not found[:, 2].any() and not found[:, 3].any()
+    assert found[:, 1].std() > 0
+
+
+def in_loops(plan, asked, rows):
+    """The same sums, a row at a time, as the docstring of the layout says it."""
+    card = plan.card
+    d, pooled = card.domain, card.domain.dynamics == "stationary"
+    stage = "v" if asked is None else "q"
+    layout = plan.layout(stage)
+    count, total = (np.zeros(layout.shape, dtype=np.int64) for _ in range(2))
+    low, high = plan.span
+    records = rows.to_dicts()
+    for user in {r["user_id"] for r in records}:
+        own, seen = [r for r in records if r["user_id"] == user], {}
+        for i, r in enumerate(own[: plan.rows]):
+            g = 0 if pooled else r["step"]
+            key = (g, r["state"]) if asked is None else (g, r["state"], r["action"])
+            seen[key] = seen.get(key, 0) + 1
+            if seen[key] > plan.cap:
+                continue
+            onto = r["next_state"]
+            if asked is None:
+                later = [x["reward"] for x in own[i:] if x["episode_id"] == r["episode_id"]]
+                least, most = plan.returns[0 if pooled else r["step"]]
+                z = 2 * round(layout.steps * min(1, max(0, (sum(later) - least) / (most - least)))) - layout.steps
+            else:
+                last = not pooled and r["step"] == d.horizon - 1
+                if onto is None and not last:
+                    continue
+                worth = low + (high - low) / VALUE_STEPS * asked.values
+                after = 0.0
+                if onto is not None and onto < len(d.live_states) and not last:
+                    after = worth[g if pooled else g + 1, onto]
+                td = r["reward"] + after - worth[g, r["state"]]
+                width = asked.clip * (high - low) / VALUE_STEPS
+                z = round(layout.steps * min(1, max(-1, td / width)))
+            count[key] += 1
+            total[key] += z
+    return {f"{stage}_count": count, f"{stage}_sum": total}
+
+
+@pytest.mark.parametrize("dynamics", ["stationary", "per_step"])
+@pytest.mark.parametrize(("rows", "cap", "m", "total"), [(3, 1, 1, None), (4, 2, 2, 2.0), (99, 99, 1, None)])
+def test_sums_are_those_of_a_reference_in_loops(dynamics, rows, cap, m, total):
+    card = tiny(dynamics, m=m, horizon=4, total=total, steps=2, labels=("x", "y", "z"))
+    rng = np.random.default_rng(5)
+    people = walks(card, 60, rng)
+    plan = TargetPlan(card, Ask(), rows, cap, 4, 1)
+    asked = TargetQuestion(rng.integers(0, VALUE_STEPS, plan.layout("v").shape), 700)
+    for told_of in (None, asked):
+        found, reference = add_targets(plan, told_of, [people]).tables, in_loops(plan, told_of, people)
+        for name, table in reference.items():
+            np.testing.assert_array_equal(found[name], table, err_msg=name)
+
+
+def walk(people, seed):
+    """A person meets state 0 up to ten times; each time it ends well with chance 1/4, whatever came before."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for user in range(people):
+        for step in range(10):
+            well = rng.random() < 0.25
+            rows.append((user, 0, step, 0, int(rng.integers(2)), float(well), 2 if well else 0, well))
+            if well:
+                break
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def test_a_cap_that_looks_at_the_outcome_or_at_the_action_is_caught_by_its_bias():
+    """The shipped cap leaves the mean outcome of a state where it is; each twin moves it by many standard errors."""
+    rows = walk(20_000, 3)
+    user, state = (rows[c].to_numpy().astype(np.int64) for c in ("user_id", "state"))
+    well = rows["reward"].to_numpy()
+
+    def by_state(kept):
+        error = 0.5 / np.sqrt(kept.sum())
+        return abs(float(well[kept].mean()) - 0.25) / error
+
+    honest = first_rows(user, state, 6, 1)
+    assert by_state(honest) < 4
+    # the best outcome of each person first: a cap by outcome
+    order = np.lexsort((-well, user))
+    best = np.zeros(len(user), dtype=bool)
+    best[order] = first_rows(user[order], state[order], 6, 1)
+    assert by_state(best) > 20
+    # the last row instead of the first: a cap that looks at the future
+    last = first_rows(user[::-1], state[::-1], 6, 1)[::-1]
+    assert by_state(last) > 20
+
+    # a share of actions needs a cap by state: by (state, action) it forgets what was repeated
+    eager = np.where(np.random.default_rng(4).random(len(user)) < 0.8, 0, 1)
+    share = float((eager[first_rows(user, state, 6, 1)] == 0).mean())
+    assert abs(share - 0.8) < 0.02
+    twin = float((eager[first_rows(user, state * 2 + eager, 6, 1)] == 0).mean())
+    assert twin < 0.75

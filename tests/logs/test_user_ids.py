@@ -17,16 +17,18 @@ from pipeline.logs import sources
 from pipeline.logs import spills as room
 from pipeline.logs.contribution_bounding import respell
 from reticent import LogError, Store
+from tests.logs.conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine
+from tests.logs.test_wide import HEAD as WIDE_HEAD
+from tests.logs.test_wide import read as read_wide
+from tests.logs.test_written_otherwise import read_in_order
 
-from .conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine
-from .test_ordering import read as read_in_order
-from .test_wide import HEAD as WIDE_HEAD
-from .test_wide import read as read_wide
+
+def frame_of(rows: list[tuple[Any, ...]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=list(HEAD), orient="row")
+
 
 IDS = [7, 12, 2**53 - 1, -3]
-ROWS = pl.DataFrame(
-    [(i, e, t, "xy"[t], 0, 0.5) for i in IDS for e in (0, 1) for t in (0, 1)], schema=list(HEAD), orient="row"
-)
+ROWS = frame_of([(i, e, t, "xy"[t], 0, 0.5) for i in IDS for e in (0, 1) for t in (0, 1)])
 WHOLE, SEVERAL = (
     re.compile(r"^(-?[0-9]+)\.0\Z"),
     re.compile(r"^-?(?:[0-9]{16,}\.0|[0-9](?:\.[0-9]+)?[eE]\+[0-9]{2,3})\Z"),
@@ -129,8 +131,7 @@ SPELT = [("7", 0), ("7.0", 1), (" 7", 2), ("é", 0), ("e\u0301", 1), ("b", 0)]
 
 
 def in_spellings(folder: Path, **card: Any) -> Edition:
-    rows = [(user, e, 0, "x", 0, 0.5) for user, e in SPELT]
-    return taken(folder, pl.DataFrame(rows, schema=list(HEAD), orient="row"), "csv", **card)
+    return taken(folder, frame_of([(user, e, 0, "x", 0, 0.5) for user, e in SPELT]), "csv", **card)
 
 
 def in_the_cap(honest):
@@ -177,19 +178,18 @@ def test_the_operator_hears_where_spellings_meet_and_finds_them_in_the_quarantin
 
 def test_one_spelling_of_a_person_is_nothing_to_tell(tmp_path):
     rows = [("7.0", e, 0, "x", 0, 0.5) for e in (0, 1)]
-    assert taken(tmp_path, pl.DataFrame(rows, schema=list(HEAD), orient="row"), "csv").quarantined == {"over_cap": 1}
+    assert taken(tmp_path, frame_of(rows), "csv").quarantined == {"over_cap": 1}
 
 
 def test_a_person_who_breaks_a_rule_in_two_spellings_is_one_at_the_gate(tmp_path):
     rows = [(user, e, 0, "x", 0, None) for e, user in enumerate(["7", "7.0", "7.0"])]
-    made = taken(tmp_path, pl.DataFrame(rows, schema=list(HEAD), orient="row"), "csv")
+    made = taken(tmp_path, frame_of(rows), "csv")
     assert made.set_aside == {"bad_reward+two_spellings": 1}
 
 
 def test_what_looks_alike_and_is_not_an_integer_that_became_a_float_stays_two_people(tmp_path):
     several = ["7777", "07777", "７７７７", "7777.00", "7777.5", "7777e0", "７.0", "x.0", "X.0"]
-    rows = [(user, 0, 0, "x", 0, 0.5) for user in several]
-    frame = pl.DataFrame(rows, schema=list(HEAD), orient="row")
+    frame = frame_of([(user, 0, 0, "x", 0, 0.5) for user in several])
     assert set(people(taken(tmp_path, frame, "csv"))["user_id"]) == set(several)
 
 
@@ -217,8 +217,7 @@ def test_floats_that_stand_for_several_integers_are_nobodys_and_end_the_ingest_w
 
 
 def test_integers_of_any_length_are_exact_where_they_never_were_floats(tmp_path):
-    rows = [(str(2**53 + i), 0, 0, "x", 0, 0.5) for i in range(3)]
-    frame = pl.DataFrame(rows, schema=list(HEAD), orient="row")
+    frame = frame_of([(str(2**53 + i), 0, 0, "x", 0, 0.5) for i in range(3)])
     for form in ("csv", "ndjson"):
         assert taken(tmp_path / form, frame, form).users == 3
     decimals = frame.with_columns(pl.Series("user", [Decimal(2**53 + i) for i in range(3)], dtype=pl.Decimal(30, 4)))

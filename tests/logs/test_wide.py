@@ -11,8 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from reticent import Card, LogError
-
-from .conftest import Edition, canonical, ingest, make_card, quarantine
+from tests.logs.conftest import Edition, canonical, ingest, make_card, quarantine
 
 HEAD = "user,episode,s_1,a_1,r_1,s_2,a_2,r_2,s_3,a_3,r_3\n"
 X, Y, OTHER, DIED, END = range(5)
@@ -41,14 +40,14 @@ def steps(snapshot: Edition) -> list[tuple[Any, ...]]:
     return canonical(snapshot).select("user_id", "step", "state", "action", "reward", "next_state").rows()
 
 
-def test_columns_of_three_steps_are_three_rows(tmp_path: Path) -> None:
+def test_columns_of_three_steps_are_three_rows(tmp_path):
     snapshot = read(tmp_path, HEAD + "u,1,x,0,1,y,1,0.5,x,0,0\n")
     assert steps(snapshot) == [("u", 0, X, 0, 1.0, Y), ("u", 1, Y, 1, 0.5, X), ("u", 2, X, 0, 0.0, END)]
     assert (snapshot.source_rows, snapshot.rows, snapshot.quarantined) == (1, 3, {})
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "ndjson"])
-def test_a_table_of_typed_columns_is_the_csv_of_it(tmp_path: Path, suffix: str) -> None:
+def test_a_table_of_typed_columns_is_the_csv_of_it(tmp_path, suffix):
     text = HEAD + "u,1,x,0,1,y,1,0.5,x,0,0\nv,1,x,1,1,died,,,,,\nw,1,y,0,0.5,,,,,,\n"
     from_csv = read(tmp_path, text)
     frame = pl.read_csv(text.encode()).with_columns(pl.col("a_3", "r_2").cast(pl.Float64).fill_null(float("nan")))
@@ -60,20 +59,20 @@ def test_a_table_of_typed_columns_is_the_csv_of_it(tmp_path: Path, suffix: str) 
     assert from_csv.rows == 5
 
 
-def test_an_empty_tail_is_where_the_episode_stopped_whatever_its_reward_says(tmp_path: Path) -> None:
+def test_an_empty_tail_is_where_the_episode_stopped_whatever_its_reward_says(tmp_path):
     snapshot = read(tmp_path, HEAD + "u,1,x,0,1,,,7,,,7\n")
     assert steps(snapshot) == [("u", 0, X, 0, 1.0, None)]
     assert snapshot.quarantined == {}
 
 
-def test_a_hole_is_a_gap_and_a_row_without_a_step_is_filed(tmp_path: Path) -> None:
+def test_a_hole_is_a_gap_and_a_row_without_a_step_is_filed(tmp_path):
     snapshot = read(tmp_path, HEAD + "u,1,x,0,1,,,,x,0,0\nv,1,,,,,,,,,\nw,1,x,0,0,,,,,,\n")
     assert steps(snapshot) == [("w", 0, X, 0, 0.0, None)]
     filed = quarantine(snapshot.folder).select("line", "rule", "effect", "text").rows()
     assert filed == [(2, "gap", "drop_episode", "step 1, 3"), (3, "gap", "drop_episode", "no step")]
 
 
-def test_a_row_is_filed_once_a_rule_with_its_steps_and_all_its_cells(tmp_path: Path) -> None:
+def test_a_row_is_filed_once_a_rule_with_its_steps_and_all_its_cells(tmp_path):
     snapshot = read(tmp_path, HEAD + "g,1,x,0,1,y,1,1,x,0,0\nu,1,?,0,9,x,8,7,died,1,1\n")
     filed = quarantine(snapshot.folder)
     assert filed.select("line", "rule", "effect", "text").rows() == [
@@ -87,7 +86,7 @@ def test_a_row_is_filed_once_a_rule_with_its_steps_and_all_its_cells(tmp_path: P
     assert snapshot.rows == 3 + 2
 
 
-def test_the_first_step_may_have_another_number(tmp_path: Path) -> None:
+def test_the_first_step_may_have_another_number(tmp_path):
     head = "user,episode," + ",".join(f"{c}_{t}" for t in range(3) for c in "sar") + "\n"
     snapshot = read(tmp_path, head + "u,1,x,0,1,y,5,0,x,0,0\n", source={"layout": "wide", "first_step": 0})
     assert [row[1] for row in steps(snapshot)] == [0, 1, 2]
@@ -105,7 +104,7 @@ TWO_STEPS: dict[str, Any] = {
 }
 
 
-def test_two_steps_of_a_game_from_one_row_a_decision(tmp_path: Path) -> None:
+def test_two_steps_of_a_game_from_one_row_a_decision(tmp_path):
     snapshot = read(tmp_path, "user,choice,planet,points\nu,1,2,1\nv,2,1,0.5\nu,2,,\n", **TWO_STEPS)
     table = canonical(snapshot).select("user_id", "episode_id", "step", "state", "action", "reward", "next_state")
     assert table.rows() == [
@@ -129,7 +128,7 @@ QUALIFIED: dict[str, Any] = {
 }
 
 
-def test_a_qualified_label_takes_the_values_of_its_column_and_no_others(tmp_path: Path) -> None:
+def test_a_qualified_label_takes_the_values_of_its_column_and_no_others(tmp_path):
     rows = "u,1,1,1,0,0,1,end\nv,1,2,2,0,0,1,1\nw,1,planet=1,3,b=0,5,1,2\nz,1,1,1.0,0,0,1,1.0\ny,1,1,end,0,,,\n"
     snapshot = read(tmp_path, "user,episode,ship,planet,a,b,r,last\n" + rows, **QUALIFIED)
     table = canonical(snapshot).select("user_id", "step", "state", "action", "next_state").rows()
@@ -142,7 +141,7 @@ def test_a_qualified_label_takes_the_values_of_its_column_and_no_others(tmp_path
     ]  # fmt: skip
 
 
-def test_bins_by_step_take_the_name_of_the_pattern(tmp_path: Path) -> None:
+def test_bins_by_step_take_the_name_of_the_pattern(tmp_path):
     states = {"column": "s_{step}", "bins": {"by": "n_{step}", "edges": [1]}, "ends": ["died"]}
     card = wide_card(tmp_path, domain={"states": states, "actions": {"column": "a_{step}", "labels": 2}})
     assert card.domain.live_states == ["n < 1", "n ≥ 1"]
@@ -177,16 +176,16 @@ def states(column: Any, **more: Any) -> dict[str, Any]:
         ({"source": {"layout": "long"}, "columns": {"step": "t", "reward": ["r"]}}, "source.columns.reward: a list"),
     ],
 )  # fmt: skip
-def test_a_card_that_does_not_fit_the_layout_says_which_key_and_what_to_write(changes: Any, says: str) -> None:
+def test_a_card_that_does_not_fit_the_layout_says_which_key_and_what_to_write(changes, says):
     assert re.search(says, bad(**changes)), bad(**changes)
 
 
 @pytest.mark.parametrize("card", [make_card(Path(), ["a.csv"]), wide_card(Path())], ids=["long", "wide"])
-def test_a_card_that_was_written_out_reads_back_as_it_was(card: Card) -> None:
+def test_a_card_that_was_written_out_reads_back_as_it_was(card):
     assert Card.model_validate(card.model_dump(mode="json")) == card
 
 
-def test_constants_alone_make_no_step() -> None:
+def test_constants_alone_make_no_step():
     domain = {
         "states": {"column": ["=x", "s", "s"], "labels": ["x", "y"], "ends": ["end"]},
         "actions": {"column": ["=0", "a", "b"], "labels": 2},
@@ -194,11 +193,11 @@ def test_constants_alone_make_no_step() -> None:
     assert "domain.actions.column: entry 1 and that of domain.states.column are constants" in bad(domain=domain)
 
 
-def test_duplicate_bin_names_are_refused() -> None:
+def test_duplicate_bin_names_are_refused():
     bins = {"by": "n_{step}", "edges": [1, 2], "names": ["low", "low", "high"]}
     assert "names must be distinct" in bad(**states("s_{step}", bins=bins, labels=None))
 
 
-def test_a_missing_column_of_a_step_is_named(tmp_path: Path) -> None:
+def test_a_missing_column_of_a_step_is_named(tmp_path):
     with pytest.raises(LogError, match=r"missing_column: 'r_3', 's_3' not there"):
         read(tmp_path, "user,episode,s_1,a_1,r_1,s_2,a_2,r_2,a_3\n")

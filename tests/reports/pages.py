@@ -44,8 +44,9 @@ def pages(root: Path) -> dict[str, Path]:
     (root / "tiny.toml").write_text(RECIPE, encoding="utf-8")
     files = study_job(root / "tiny.toml", home_at(root / "studied"))["files"]
     study = next(Path(f) for f in files if f.endswith("page.html")).read_text(encoding="utf-8")
+    audit = audit_job("riverswim", home_at(root / "audits"), draws=200, table=True).folder / "page.html"
     drawn = {answer: render_html(report, sample_view()) for answer, report in answers.items()}
-    made = {**drawn, "big": big, "study": study, "audit": _audit(root)}
+    made = {**drawn, "big": big, "study": study, "audit": audit.read_text(encoding="utf-8")}
     for name, html in made.items():
         found[name] = root / f"{name}.html"
         found[name].write_text(html, encoding="utf-8")
@@ -63,17 +64,9 @@ def _hostile(shop: Path) -> Path:
     card = shop / "card.toml"
     # a JSON string is a TOML string
     quoted = [json.dumps(label, ensure_ascii=False).replace("\u202e", "\\u202e") for label in LABELS]
-    text = card.read_text().replace(
-        'labels = ["cold", "warm"]', f'labels = {{ {quoted[0]} = ["cold"], {quoted[1]} = ["warm"] }}'
-    )
-    text = text.replace(
-        'labels = ["none", "mail", "call"]',
-        f'labels = {{ {quoted[2]} = ["none"], {quoted[0]} = ["mail"], {quoted[1]} = ["call"] }}',
-    )
+    moods = f'labels = {{ {quoted[0]} = ["cold"], {quoted[1]} = ["warm"] }}'
+    offers = f'labels = {{ {quoted[2]} = ["none"], {quoted[0]} = ["mail"], {quoted[1]} = ["call"] }}'
+    text = card.read_text().replace('labels = ["cold", "warm"]', moods)
+    text = text.replace('labels = ["none", "mail", "call"]', offers)
     card.write_text(text.replace('vetoes = [["cold", "call"]]', "vetoes = []"), encoding="utf-8")
     return shop
-
-
-def _audit(folder: Path) -> str:
-    made = audit_job("riverswim", home_at(folder / "audits"), draws=200, table=True)
-    return (made.folder / "page.html").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,46 @@ _FACTS["truth"] = {
     "v_uniform": 0.6853,
 }
 del _FACTS["practice"]
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: tags, addresses, sections, rows of cells of its tables, and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags, self.addresses, self.sections, self.text = list[str](), list[str](), list[str](), list[str]()
+        self.tables: list[list[list[str]]] = []
+        self.cell: list[str] | None = None
+        self.guarantee_in = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        named = dict(attrs)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        assert not any(name.startswith("on") for name in named)
+        if tag == "section":
+            self.sections.append(named.get("id") or "")
+        if named.get("id") == "guarantee":
+            self.guarantee_in = self.sections[-1]
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.cell = []
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            assert self.cell is not None
+            self.tables[-1][-1].append("".join(self.cell))
+            self.cell = None
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+        if self.cell is not None:
+            self.cell.append(data)
 
 
 def sample_facts(**changes: dict[str, Any] | None) -> dict[str, Any]:

@@ -6,14 +6,12 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.reports.browser import CHROMIUM, Tab, browser
-from tests.reports.contrast import CONTRAST
 from tests.reports.pages import HEBREW, LABELS, LONG, pages
 from tests.reports.sample import drawn, sample_report, sample_view
 
@@ -31,12 +29,12 @@ SCREENS = ((1400, 900), (900, 900), (390, 844))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def made(tmp_path_factory):
     return pages(tmp_path_factory.mktemp("pages"))
 
 
 @pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+def tab(tmp_path_factory):
     with browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
 
@@ -136,6 +134,36 @@ def test_hostile_labels_are_text(made, tab):
         assert label in text
     # no hidden change of writing direction: the page's own words stay in their order
     assert not re.search("[\u202a-\u202e\u2066-\u2069]", text)
+
+
+# contrast (WCAG 2) of every piece of text against the ground it stands on:
+# of HTML the nearest opaque background; of SVG the filled shape under the text's middle, else the page's own
+CONTRAST = r"""(() => {
+  const rgba = c => { const n = c.match(/[\d.]+/g).map(Number); return [n[0], n[1], n[2], n.length > 3 ? n[3] : 1]; };
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((s, v, i) => s + v * [.2126, .7152, .0722][i], 0);
+  const ratio = (a, b) => {
+    const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + .05) / (y + .05); };
+  const ground = e => { for (; e; e = e.parentElement) { const c = rgba(getComputedStyle(e).backgroundColor);
+    if (c[3] === 1) return c; } return [255, 255, 255, 1]; };
+  const dimmed = e => {
+    const m = getComputedStyle(e).filter.match(/brightness\(([\d.]+)\)/); return m ? +m[1] : 1; };
+  const under = t => { t.scrollIntoView({block: 'center', inline: 'center', behavior: 'instant'});
+    const b = t.getBoundingClientRect();
+    for (const e of document.elementsFromPoint(b.x + b.width / 2, b.y + b.height / 2)) {
+      if (e === t || e.tagName === 'text' || e.tagName === 'tspan') continue;
+      const fill = getComputedStyle(e).fill; if (e.ownerSVGElement && fill.startsWith('rgb')) {
+        const c = rgba(fill); if (c[3] > 0) return c.map((v, i) => i < 3 ? v * dimmed(e) : v); }
+      if (!e.ownerSVGElement && e.tagName !== 'svg') return ground(e); }
+    return ground(t.ownerSVGElement); };
+  const found = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) { const n = walk.currentNode, e = n.parentElement;
+    if (!n.textContent.trim() || ['title', 'desc', 'STYLE'].includes(e.tagName)) continue;
+    const svg = e.ownerSVGElement, style = getComputedStyle(e);
+    const on = svg ? under(e) : ground(e);
+    found.push([ratio(rgba(svg ? style.fill : style.color), on), n.textContent.slice(0, 30), e.tagName]); }
+  return found; })()"""
 
 
 @pytest.mark.parametrize("dark", [False, True])

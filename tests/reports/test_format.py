@@ -41,22 +41,22 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("value", "text"), NUMBERS)
-def test_numbers_keep_four_digits(value: object, text: str) -> None:
+def test_numbers_keep_four_digits(value, text):
     assert (number(value[0], toward=value[1]) if isinstance(value, tuple) else number(value)) == text
 
 
 @pytest.mark.parametrize(("ends", "text"), INTERVALS)
-def test_an_interval_is_rounded_outward_to_two_digits_of_its_width(ends: tuple[float, float | None], text: str) -> None:
+def test_an_interval_is_rounded_outward_to_two_digits_of_its_width(ends, text):
     assert interval(*ends) == text
 
 
-def test_losses_shares_and_hostile_text_are_said_as_they_are() -> None:
+def test_losses_shares_and_hostile_text_are_said_as_they_are():
     for said, text in WORDS:
         assert said == text
     assert "\n" not in markdown("a\n\n# b")
 
 
-def test_no_two_names_are_cut_to_the_same_text_and_a_number_says_of_what() -> None:
+def test_no_two_names_are_cut_to_the_same_text_and_a_number_says_of_what():
     assert names(["0", "12"], "action", 20) == ["action 0", "action 12"]
     long = ["dialysis at home, morning", "dialysis at home, evening", "short"]
     found = names(long, "action", 16)

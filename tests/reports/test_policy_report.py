@@ -1,3 +1,5 @@
+"""Pages of a policy or of a linear controller: what they say, whatever things are called and however many there are."""
+
 from __future__ import annotations
 
 import os
@@ -5,50 +7,24 @@ import subprocess
 import sys
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 import pytest
 
 from reports.run.policy_sections import runs
-from tests.reports.sample import drawn, in_words, report_of, sample_facts, sample_report, sample_view
+from tests.goldens.places import HOME
+from tests.jobs import facts_of
+from tests.reports.sample import Page, drawn, gains_view, in_words, report_of, sample_facts, sample_report, sample_view
 
 HOSTILE = '<script>alert("1")</script>\'|`[x](http://evil.example)'
-
-
-class Page(HTMLParser):
-    """What a browser would make of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.sections: list[str] = []
-        self.guarantee_in = ""
-        self.text: list[str] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        named = dict(attrs)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
-        assert not any(name.startswith("on") for name in named)
-        if tag == "section":
-            self.sections.append(named.get("id") or "")
-        if named.get("id") == "guarantee":
-            self.guarantee_in = self.sections[-1]
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
 
 
 def both(facts: dict[str, Any], view: Any = None) -> tuple[str, str]:
     return drawn(report_of(facts), view)
 
 
-def test_the_page_opens_with_the_guarantee_loads_nothing_and_its_links_lead_somewhere() -> None:
+def test_the_page_opens_with_the_guarantee_loads_nothing_and_its_links_lead_somewhere():
     facts = sample_facts()
     html, text = both(facts)
     page = Page(html)
@@ -59,28 +35,20 @@ def test_the_page_opens_with_the_guarantee_loads_nothing_and_its_links_lead_some
     assert all(address.startswith("#") and f'id="{address[1:]}"' in html for address in page.addresses)
 
 
-def test_every_number_of_guarantee_and_value_is_in_both_twins() -> None:
+def test_every_number_of_guarantee_and_value_is_in_both_twins():
     for page in both(sample_facts()):
         assert all(text in page for text in ("0.98", "7.676", "1e-6", "0.661 to 0.760"))
 
 
-def test_the_twins_say_the_same_words() -> None:
+def test_the_twins_say_the_same_words():
     html, text = both(sample_facts())
     plain = "".join(Page(html).text)
-    for words in (
-        "chosen by us",
-        "n_sas",
-        "not covered",
-        "reticent ledger verify",
-        "Policy that made the log",
-        "CLARABEL",
-        "9f86d08188",
-    ):
-        assert words in plain
-        assert words in text
+    for words in ("chosen by us", "n_sas", "not covered", "reticent ledger verify", "Policy that made the log"):
+        assert words in plain and words in text
+    assert all(words in page for words in ("CLARABEL", "9f86d08188") for page in (plain, text))
 
 
-def test_a_page_says_for_whom_anything_changes() -> None:
+def test_a_page_says_for_whom_anything_changes():
     view = sample_view()
     view = replace(view, practice=np.full(view.practice.shape, np.nan))
     silent = np.zeros(view.abstains.shape, dtype=bool)
@@ -119,14 +87,12 @@ SAID: list[tuple[dict[str, Any], list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("facts", "has", "lacks"), SAID, ids=lambda told: str(told[:1]) if type(told) is list else "")
-def test_status_bins_noise_and_kind_are_said_where_they_are_so_and_only_there(
-    facts: dict[str, Any], has: list[str], lacks: list[str]
-) -> None:
+def test_status_bins_noise_and_kind_are_said_where_they_are_so_and_only_there(facts, has, lacks):
     for page in both(facts):
         assert all(words in page for words in has) and not any(words in page for words in lacks)
 
 
-def test_hostile_labels_stay_text() -> None:
+def test_hostile_labels_stay_text():
     facts = sample_facts(dataset={"name": HOSTILE, "live_states": [HOSTILE, "b"], "actions": [HOSTILE, "2"]})
     facts["assumptions"] = facts["verify"] = [HOSTILE]
     facts["model_baselines"]["best constant"]["action"] = HOSTILE
@@ -141,7 +107,7 @@ def test_hostile_labels_stay_text() -> None:
     assert {row.replace("\\|", "").count("|") for row in rows} <= {3, 5, 6, 7, 8}
 
 
-def test_a_policy_too_large_to_print_is_cut_and_says_so() -> None:
+def test_a_policy_too_large_to_print_is_cut_and_says_so():
     view = sample_view(
         60, [f"state {'x' * 90}{i}" for i in range(60)], [f"action {'y' * 90}{i}" for i in range(25)], True
     )
@@ -154,7 +120,7 @@ def test_a_policy_too_large_to_print_is_cut_and_says_so() -> None:
         assert "Only the first 120 rows are printed" in page
 
 
-def test_evidence_and_practice_by_step_are_read_at_their_steps() -> None:
+def test_evidence_and_practice_by_step_are_read_at_their_steps():
     view = sample_view(2, ["a"], ["x", "y"])
     evidence = np.array([[[10.0, 1.0]], [[30.0, 1.0]]])
     by_step = replace(
@@ -164,19 +130,19 @@ def test_evidence_and_practice_by_step_are_read_at_their_steps() -> None:
     assert "10 to 30" in in_words(sample_report(), by_step)
 
 
-def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in() -> None:
+def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in():
     view = sample_view(4, ["a"], ["x", "y"], scattered=True)
     silent = replace(view, abstains=view.abstains | True)
     assert [(run.first, run.last) for run in runs(silent)] == [(0, 3)]
 
 
-def test_a_view_of_wrong_shape_is_refused() -> None:
+def test_a_view_of_wrong_shape_is_refused():
     view = sample_view()
     with pytest.raises(ValueError, match="evidence must be"):
         replace(view, evidence=view.evidence[:, :2])
 
 
-def test_a_gain_that_is_established_at_some_steps_only_says_at_how_many() -> None:
+def test_a_gain_that_is_established_at_some_steps_only_says_at_how_many():
     view = sample_view(5, ["a", "b"], ["x", "y"])
     rows = []
     for established in (0, 2, 5):
@@ -188,28 +154,73 @@ def test_a_gain_that_is_established_at_some_steps_only_says_at_how_many() -> Non
 
 
 @pytest.mark.slow
-def test_two_processes_write_the_same_bytes() -> None:
-    program = (
-        "import sys; from tests.reports.sample import *;"
-        "sys.stdout.buffer.write(''.join(drawn(sample_report())).encode())"
-    )
+def test_two_processes_write_the_same_bytes():
+    program = "import sys; from tests.reports.sample import *; sys.stdout.write(''.join(drawn(sample_report())))"
     path = os.pathsep.join(item for item in sys.path if item)
-    written = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert written[0] == written[1]
-    assert written[0] == "".join(both(sample_facts())).encode()
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"}
+        written = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True).stdout
+        assert written == "".join(both(sample_facts())).encode()
 
 
-def test_practice_that_is_known_wherever_something_is_recommended_is_not_said_to_be_known_everywhere() -> None:
+def test_practice_that_is_known_wherever_something_is_recommended_is_not_said_to_be_known_everywhere():
     view = sample_view(5, ["a", "b"], ["x", "y"])
     told = {"known_share": 1.0, "followed_share": 0.5, "apart_share": 0.2, "cells": [(0, 0, 0.25, 0.1, False)]}
     page = in_words(report_of(sample_facts() | {"practice": told}), view)
     assert "show what practice does for all of the recommendations; there" in page
     assert "these show what practice does for 50 % of states and steps" in page
+
+
+NASTY = ["<script>alert(1)</script>", "a | b", "place"]
+
+
+def plant(names, *, kind="real", left_zero=True, actions=None, horizon=3):
+    """The report of a committed run of a linear controller, with these coordinates."""
+    told, eye = facts_of(HOME / "runs" / "control-0fe3879882").model_dump(), np.eye(len(names)).tolist()
+    vector = {"names": names, "scale": [1.0] * len(names), "radius": 1.0}
+    controls = {"kind": kind, "horizon": horizon, "observation": vector, "action": vector | {"names": actions or names}}
+    told["dataset"] |= controls | {"cost": {"Q": eye, "R": eye}, "noise_covariance": eye}
+    told["guarantee"]["data_kind"] = kind
+    told["constants"] |= {"directions": [3.0, -1.0], "floor": 2.0}
+    told["policy"]["left_zero"] = left_zero
+    of = ("v_star", "v_policy", "v_policy_model", "v_zero", "v_certainty", "v_fixed_gain", "v_behavior", "v_uniform")
+    truth = dict.fromkeys(of, -1.0) | {"suboptimality": 0.0}
+    return report_of(told | {"model": {"A": eye, "B": eye}, "truth": truth})
+
+
+def even_gains(names, gain=0.5):
+    return gains_view(names, names, np.full((3, len(names), len(names)), gain))
+
+
+def test_names_are_text_whatever_they_hold():
+    html, page = drawn(plant(NASTY), even_gains(NASTY))
+    assert "<script>alert" not in html and "&lt;script&gt;" in html and "<script>" not in page
+    head = next(line for line in page.splitlines() if line.startswith("| Control"))
+    assert head.count("|") - head.count("\\|") == 6
+
+
+def test_truth_is_shown_for_synthetic_plants_only():
+    for kind, shown in (("real", False), ("synthetic", True)):
+        assert ("In the true plant" in in_words(plant(["x"], kind=kind), even_gains(["x"]))) is shown
+
+
+def test_a_controller_that_does_nothing_is_called_so():
+    page = in_words(plant(["x"], left_zero=False), even_gains(["x"], 0.0))
+    assert "All gains are zero" in page and "does nothing" in page
+    assert "does nothing" not in in_words(plant(["x"]), even_gains(["x"]))
+
+
+def test_directions_in_the_noise_are_told():
+    page = in_words(plant(["x"]), even_gains(["x"]))
+    assert "1 of 2 directions lie below the noise floor" in page and "both tables come from the same rows" in page
+
+
+def test_the_figure_shows_the_largest_gains_and_says_what_it_leaves_out():
+    names = [f"x{i}" for i in range(4)]
+    gains = np.arange(16.0).reshape(1, 4, 4) * np.ones((3, 1, 1))
+    note = "largest gains, of"
+    assert f"the 6 {note} 16" in in_words(plant(names), gains_view(names, names, gains))
+    assert note not in in_words(plant(["x"]), even_gains(["x"]))
+    assert "4.4 x3 for x3" in drawn(plant(names), gains_view(names, names, gains))[0]
+    with pytest.raises(ValueError, match=r"gains must be \(H, 1, 1\)"):
+        gains_view(["x"], ["u"], np.zeros((3, 2, 1)))

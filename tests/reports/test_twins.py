@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +13,12 @@ import pytest
 from pipeline.facts.learnt import Baseline
 from reports.page import about, clean, interval, number
 from tests.reports.pages import reports
+from tests.reports.sample import Page
 
 FAMILIES = ("counts", "baseline", "linear", "one shot", "lq", "hostile")
 # what pages show rounded: losses up, what is left down
 _UP = ("rho", "epsilon", "delta", "spent_rho")
 _DOWN = ("remaining_rho",)
-
-
-class Tables(HTMLParser):
-    """Rows of cells of every table, text of all the rest."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tables: list[list[list[str]]] = []
-        self.cell: list[str] | None = None
-        self.text: list[str] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.cell = []
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th"):
-            assert self.cell is not None
-            self.tables[-1][-1].append("".join(self.cell))
-            self.cell = None
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-        if self.cell is not None:
-            self.cell.append(data)
 
 
 def plain(text: str) -> str:
@@ -70,13 +39,13 @@ def markdown_tables(text: str) -> list[list[list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def made(tmp_path_factory):
     return reports(tmp_path_factory.mktemp("twins"))
 
 
-def read(folder: Path) -> tuple[Tables, str, dict[str, Any]]:
+def read(folder: Path) -> tuple[Page, str, dict[str, Any]]:
     html, text = ((folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "md"))
-    return Tables(html), text, json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return Page(html), text, json.loads((folder / "report.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 from flows.jobs.run import standing
+from flows.terminal.screen import plain
+from flows.verbs import summary
+from pipeline.facts.answers import Left, RunAnswer
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts
 from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import verdict_of
@@ -45,7 +48,7 @@ BEFORE = "each state was recorded before its choice and each action as it was ch
 
 @pytest.mark.parametrize("kind", ["real", "synthetic"])
 @pytest.mark.parametrize("answer", [*CHANGES, "conditional"])
-def test_page_markdown_and_shell_say_the_same_answer(answer: str, kind: str) -> None:
+def test_page_markdown_and_shell_say_the_same_answer(answer, kind):
     report = judged(answer, kind)
     verdict = verdict_of(report)
     said = sentence(verdict)
@@ -63,7 +66,7 @@ def test_page_markdown_and_shell_say_the_same_answer(answer: str, kind: str) -> 
     assert unescape(html).count(OPERATOR) == text.replace("\\", "").count(OPERATOR) == 1
 
 
-def test_the_first_screen_says_what_the_best_policy_would_gain_and_whether_that_is_a_guarantee() -> None:
+def test_the_first_screen_says_what_the_best_policy_would_gain_and_whether_that_is_a_guarantee():
     for status, words in {
         None: "gain (suboptimality) is not known.",
         "bound": "would gain at most 0.072 more (suboptimality): it leaves current practice only where",
@@ -77,15 +80,13 @@ def test_the_first_screen_says_what_the_best_policy_would_gain_and_whether_that_
     assert "0.072" not in first_screen(withheld)
 
 
-def test_what_is_missed_is_the_distance_of_two_ends_and_a_guarantee_only_where_both_are() -> None:
+def test_what_is_missed_is_the_distance_of_two_ends_and_a_guarantee_only_where_both_are():
     value = judged("better").value.model_copy(update={"lower": 0.7, "upper_trivial": 1.0, "status": "evaluated"})
     best = Best(0.75, measured=True)
     found = missing(best, value)
     assert found is not None and (found.upper, found.status) == (pytest.approx(0.05), "bound")
-    for other, worth in (
-        (replace(best, measured=False), value),
-        (best, value.model_copy(update={"status": "modelled"})),
-    ):
+    modelled = value.model_copy(update={"status": "modelled"})
+    for other, worth in ((replace(best, measured=False), value), (best, modelled)):
         assert (told := missing(other, worth)) is not None and told.status == "estimate"
     # two ends that contradict each other say nothing; nothing gains more than there can be
     assert missing(replace(best, upper=0.69), value) is None and missing(None, value) is None
@@ -95,7 +96,7 @@ def test_what_is_missed_is_the_distance_of_two_ends_and_a_guarantee_only_where_b
     assert most.upper == pytest.approx(0.3) and most.status == "estimate"
 
 
-def test_an_answer_is_that_of_the_interval() -> None:
+def test_an_answer_is_that_of_the_interval():
     data = judged("better").dataset
     for lower, upper, answer in ((0.01, 0.03, "better"), (-0.03, -0.01, "worse"), (-0.01, 0.03, "not_told_apart")):
         found = evaluation(improvement={"estimate": (lower + upper) / 2, "lower": lower, "upper": upper})
@@ -112,7 +113,7 @@ def test_an_answer_is_that_of_the_interval() -> None:
 
 
 @pytest.mark.parametrize("found", [evaluation(calibrated=False), evaluation()])
-def test_what_is_not_certified_never_stands_first_of_real_people(found: Any) -> None:
+def test_what_is_not_certified_never_stands_first_of_real_people(found):
     markov = "declared" if not found.calibrated else "aggregated"
     real, made_up = (decided(found, judged("better", kind, markov).dataset, 1.0) for kind in ("real", "synthetic"))
     assert (real.answer, made_up.answer) == ("withheld", "better")
@@ -123,7 +124,7 @@ def test_what_is_not_certified_never_stands_first_of_real_people(found: Any) -> 
     assert certified.holds and "guarantee" not in answer_of(certified)
 
 
-def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only() -> None:
+def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only():
     data = judged("better").dataset
     for answer, sign in (("better", 1), ("worse", -1)):
         ends = CHANGES[answer] or {}
@@ -138,16 +139,15 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only() -> Non
             assert "than current practice" not in told
         for found in (evaluation(**ends), evaluation(**ends, past=-2.1 * sign)):
             assert decided(found, data).conditions == [BEFORE, WHOLE, SAME, APART]
-        assert answer_of(decided(evaluation(**ends), data, recorded=True)).startswith(
-            f"{answer} than current practice by "
-        )
+        word = answer_of(decided(evaluation(**ends), data, recorded=True))
+        assert word.startswith(f"{answer} than current practice by ")
     # what holds 0 claims nothing that hidden traits could have made
-    none = decided(evaluation(**{**(CHANGES["not_told_apart"] or {}), "hidden": 0.07}), data)
+    none = decided(evaluation(**{**OPEN, "hidden": 0.07}), data)
     assert none.answer == "not_told_apart" and not none.conditional
     assert "recorded state" not in answer_of(none) and "trait" not in said(none).partition("## To decide")[0]
 
 
-def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_chose() -> None:
+def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_chose():
     data = judged("better").dataset
     several = decided(evaluation(), data, recorded=True, course=True)
     assert "by 0.051 to 0.070 if the recorded state explains the outcomes (95 %)" in answer_of(several)
@@ -162,24 +162,19 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert decided(evaluation(people=5_780), few, recorded=True).holds
     assert not decided(evaluation(people=5_680), few, recorded=True).holds
     again = decided(evaluation(), data.model_copy(update={"episodes_per_user": 3}), recorded=True, course=True)
-    words = (
-        "if the recorded state explains the outcomes, people come as often whatever is done and comes of it and no "
-        "episode of a person changes their later ones ("
-    )
-    assert words in answer_of(again) and not again.holds
+    words = "if the recorded state explains the outcomes, people come as often whatever is done and comes of it"
+    assert f"{words} and no episode of a person changes their later ones (" in answer_of(again) and not again.holds
     alike = decided(evaluation(unweighted=True), data, recorded=True)
     assert "if practice often comes where the policy leads (" in answer_of(alike) and not alike.holds
     led = decided(evaluation(led=True), data, recorded=True)
     assert "if the policy hardly changes which states people come to (" in answer_of(led) and not led.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
-    words = (
-        f"outcomes, the 20 % of declared people without a usable record are like the others, {BEFORE}, no other "
-        f"person, outcome or step is missing or there twice, {SAME} and {APART} ("
-    )
-    assert words in answer_of(both)
+    words = f"outcomes, the 20 % of declared people without a usable record are like the others, {BEFORE}"
+    rest = f"no other person, outcome or step is missing or there twice, {SAME} and {APART} ("
+    assert f"{words}, {rest}" in answer_of(both)
 
 
-def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_people() -> None:
+def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_people():
     report, verdict = judged("conditional"), judged("conditional").verdict
     assert verdict is not None
     open_ = ["the recorded state explains the choices", BEFORE, WHOLE, SAME, APART]
@@ -195,7 +190,7 @@ def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_peo
     assert simulated is not None and simulated.conditions == ["the recorded state explains the choices"]
 
 
-def test_episodes_beyond_the_cap_are_a_condition_unless_the_operator_says_there_are_none() -> None:
+def test_episodes_beyond_the_cap_are_a_condition_unless_the_operator_says_there_are_none():
     report = judged("better")
     for word, course, holds in ((None, False, False), (True, False, True), (True, True, False)):
         verdict = decided(evaluation(), report.dataset, recorded=word, course=course, beyond_cap=True)
@@ -204,7 +199,7 @@ def test_episodes_beyond_the_cap_are_a_condition_unless_the_operator_says_there_
         assert ("one episode counts, drawn by a hash" in said(verdict)) is verdict.returning
 
 
-def test_where_model_and_people_disagree_on_practice_the_answer_is_withheld() -> None:
+def test_where_model_and_people_disagree_on_practice_the_answer_is_withheld():
     data, value = judged("better").dataset, judged("better").value
     for off, answer in ((0.01, "better"), (-0.01, "better"), (0.05, "withheld"), (-0.05, "withheld")):
         at = 0.6921 + off
@@ -213,7 +208,7 @@ def test_where_model_and_people_disagree_on_practice_the_answer_is_withheld() ->
         assert verdict.answer == answer and ("domain.cell_cap" in verdict.why) == (answer == "withheld")
 
 
-def test_a_condition_says_why_and_how_strong_a_trait_would_have_to_be() -> None:
+def test_a_condition_says_why_and_how_strong_a_trait_would_have_to_be():
     report = judged("conditional", "synthetic")
     html, text = drawn(report)
     for page in (html, text.replace("\\", "")):
@@ -226,14 +221,12 @@ def test_a_condition_says_why_and_how_strong_a_trait_would_have_to_be() -> None:
     for words in ("unchecked", "Confirmed on one condition", "no check on this log can show it", "Ask, then decide"):
         assert words in html
     # nothing is said of a strength that is not known, or where hidden traits are excluded
-    for verdict in (
-        decided(evaluation(strength=None), report.dataset, pays_at_the_end=True),
-        decided(evaluation(), report.dataset),
-    ):
+    unknown = decided(evaluation(strength=None), report.dataset, pays_at_the_end=True)
+    for verdict in (unknown, decided(evaluation(), report.dataset)):
         assert "To explain all of" not in said(verdict)
 
 
-def test_the_word_of_an_operator_is_told_as_his() -> None:
+def test_the_word_of_an_operator_is_told_as_his():
     report = judged("better", practice="recorded")
     verdict = decided(evaluation(reach=None, hidden=None), report.dataset, recorded=True)
     page = said(verdict, data=report.dataset)
@@ -241,7 +234,7 @@ def test_the_word_of_an_operator_is_told_as_his() -> None:
     assert "| Choices | recorded: the operator declares that" in page
 
 
-def test_a_verdict_of_before_is_read_as_it_was() -> None:
+def test_a_verdict_of_before_is_read_as_it_was():
     told = judged("better").model_dump()
     del told["verdict"]["confounding"]
     for key in ("past", "reach", "strength"):
@@ -251,19 +244,25 @@ def test_a_verdict_of_before_is_read_as_it_was() -> None:
     assert in_words(old).startswith("# Better than current practice by 0.051 to 0.070 (95 %)")
 
 
+OPEN = CHANGES["not_told_apart"] or {}
+
+
 def needed_by(found: Any, rho: float = 1.0) -> Any:
     return decided(found, judged("better").dataset, rho).needed
 
 
-def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
-    open_ = CHANGES["not_told_apart"] or {}
-    found = evaluation(**open_)
+def error_of(found: Any, people: float) -> float:
+    """The standard error, had so many people judged."""
+    return math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
+
+
+def test_a_forecast_is_what_a_larger_log_or_budget_would_give():
+    found = evaluation(**OPEN)
     needed = needed_by(found)
     assert needed is not None and needed.people is not None and needed.rho is None
     # as many people as that: the half-width leaves four fifths of chance above 0
     people = needed.people * found.share
-    then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
-    now = math.sqrt(found.person_variance / found.people + found.noise_variance)
+    then, now = error_of(found, people), error_of(found, found.people)
     # that far from 0 an answer is clear, at 98 %, not only beyond the interval, at 95 %
     deviations = NormalDist().inv_cdf(0.975)
     strict = NormalDist().inv_cdf(0.99) / deviations
@@ -273,15 +272,15 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     assert strict * (fixed + deviations * then) + 0.84 * then == pytest.approx(found.improvement.estimate, rel=0.03)
     assert needed_by(replace(found, half_width=deviations * now + found.improvement.estimate / strict)) is None
     # where noise is all there is, budget does it
-    more = needed_by(evaluation(**{**open_, "people": 20_000, "person_variance": 1e-3, "noise_variance": 2e-5}))
+    more = needed_by(evaluation(**{**OPEN, "people": 20_000, "person_variance": 1e-3, "noise_variance": 2e-5}))
     assert more is not None and more.rho is not None and more.rho > 1
     null = {"estimate": 0.0001, "lower": -0.01, "upper": 0.0102}
     assert needed_by(evaluation(improvement=null)) is None
 
 
-def test_a_forecast_of_a_worse_policy_is_of_its_wider_interval() -> None:
-    found = evaluation(**(CHANGES["not_told_apart"] or {}))
-    now = math.sqrt(found.person_variance / found.people + found.noise_variance)
+def test_a_forecast_of_a_worse_policy_is_of_its_wider_interval():
+    found = evaluation(**OPEN)
+    now = error_of(found, found.people)
     chance = NormalDist().inv_cdf((1 + found.level) / 2)
     estimate, part = -6 * now, 0.5
 
@@ -290,31 +289,29 @@ def test_a_forecast_of_a_worse_policy_is_of_its_wider_interval() -> None:
         return plain + part * (plain - estimate)
 
     ends = {"estimate": estimate, "lower": estimate - half(now), "upper": estimate + half(now)}
-    worse = evaluation(**{**(CHANGES["not_told_apart"] or {}), "improvement": ends})
+    worse = evaluation(**{**OPEN, "improvement": ends})
     assert half_width(worse, worse.share) == pytest.approx(half(now))
     # without what is added the difference would be clear, and fewer people needed than there are
     strict = NormalDist().inv_cdf(0.99) / NormalDist().inv_cdf(0.975)
     assert -estimate > found.half_width * strict
     needed = needed_by(worse)
     assert needed is not None and needed.people is not None
-    people = needed.people * found.share
-    then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
+    then = error_of(found, needed.people * found.share)
     assert strict * half(then) + 0.84 * then == pytest.approx(-estimate, rel=0.05)
 
 
-def test_no_forecast_names_people_or_a_budget_beyond_what_was_measured() -> None:
-    open_ = CHANGES["not_told_apart"] or {}
-    found = evaluation(**{**open_, "people": 8000, "person_variance": 0.136})
+def test_no_forecast_names_people_or_a_budget_beyond_what_was_measured():
+    found = evaluation(**{**OPEN, "people": 8000, "person_variance": 0.136})
     # at a larger ρ every verdict of so many judges is withheld
     near, far = needed_by(found, 0.3), needed_by(found)
     assert near is not None and near.people is not None and near.people * found.share > 30_000
     assert far is None or far.people is None
-    noisy = {**open_, "person_variance": 1e-3, "noise_variance": 2e-5}
+    noisy = {**OPEN, "person_variance": 1e-3, "noise_variance": 2e-5}
     cheap, dear = (needed_by(evaluation(**{**noisy, "people": n}), 0.1) for n in (20_000, 50_000))
     assert cheap is not None and cheap.rho is not None and (dear is None or dear.rho is None)
 
 
-def test_a_difference_beyond_what_an_episode_can_pay_is_withheld_though_many_steps_might_pay_more() -> None:
+def test_a_difference_beyond_what_an_episode_can_pay_is_withheld_though_many_steps_might_pay_more():
     report = judged("better")
     found = evaluation(practice={"estimate": 0.97, "lower": 0.965, "upper": 0.975})
     # an end pays once, whatever the number of steps
@@ -328,13 +325,13 @@ def test_a_difference_beyond_what_an_episode_can_pay_is_withheld_though_many_ste
     ("changed", "margin"),
     [({}, "0.0075"), ({"noise_variance": 0.0}, "0.0075"), ({"person_variance": 0.0, "noise_variance": 1e-4}, "0.0056")],
 )
-def test_margins_of_other_splits_follow_from_released_variances(changed: dict[str, float], margin: str) -> None:
+def test_margins_of_other_splits_follow_from_released_variances(changed, margin):
     """By the root of the number of judges where chance is all there is, by the number where noise is; bias stays."""
     page = in_words(judged("better").model_copy(update={"evaluation": evaluation(**changed)}))
     assert "| Margin with 30 % held out | ± 0.0093 |" in page and f"| Margin with 50 % held out | ± {margin} |" in page
 
 
-def test_a_bound_in_small_units_is_rounded_up_and_no_interval_has_a_level_of_all() -> None:
+def test_a_bound_in_small_units_is_rounded_up_and_no_interval_has_a_level_of_all():
     assert round_up(4.43e-6) == 4.5e-6 and round_up(3e-11) == 3e-11 and round_up(0.0123) == 0.013
     # of the tenth evaluation of the same people
     level = 1 - 0.05 / (10 * 11)
@@ -347,7 +344,7 @@ def test_a_bound_in_small_units_is_rounded_up_and_no_interval_has_a_level_of_all
     assert "100 %" not in ends_near(near) and "99.99 %" in ends_near(near)
 
 
-def test_diagnostics_have_a_price_or_are_free() -> None:
+def test_diagnostics_have_a_price_or_are_free():
     page = in_words(judged("better"))
     assert "| effective sample size | 5,210 | free |" in page and "| ρ = 0.02 |" in page
     assert "| Placebo, the course before a choice | z = 0.7 |" in page
@@ -362,7 +359,7 @@ def moved(action: Any, evidence: Any = None, practice: Any = None) -> Any:
     return replace(view, action=action, evidence=evidence, practice=known, abstains=np.zeros(action.shape, dtype=bool))
 
 
-def test_overlap_is_told_by_how_often_states_are_visited() -> None:
+def test_overlap_is_told_by_how_often_states_are_visited():
     view = moved(np.zeros((2, 2), dtype=np.int64), np.array([[[30.0, 10.0], [5.0, 5.0]]]))
     page = in_words(judged("better"), view)
     assert "| Overlap, all states | 70 % |" in page and page.count("| Overlap, ") == 1
@@ -371,14 +368,14 @@ def test_overlap_is_told_by_how_often_states_are_visited() -> None:
     assert in_words(judged("better"), many).count("| Overlap, ") == 3
 
 
-def test_nothing_finer_than_its_error_is_printed() -> None:
+def test_nothing_finer_than_its_error_is_printed():
     page = in_words(judged("better", "synthetic"))
     assert all(ends in page for ends in ("0.051 to 0.070", "0.733 to 0.763", "0.686 to 0.698"))
     assert not any(fine in page for fine in ("0.0512", "0.0698", "0.7334", "0.7481", "0.6921"))
 
 
 @pytest.mark.parametrize(("lower", "upper", "side"), [(0.0008, 0.034, "above"), (-0.034, -0.0008, "below")])
-def test_an_interval_that_ends_near_0_says_which_one_a_verdict_takes(lower: float, upper: float, side: str) -> None:
+def test_an_interval_that_ends_near_0_says_which_one_a_verdict_takes(lower, upper, side):
     found = evaluation()
     gain = replace(found.improvement, estimate=(lower + upper) / 2, lower=lower, upper=upper)
     found, report = replace(found, improvement=gain), judged("better")
@@ -390,13 +387,13 @@ def test_an_interval_that_ends_near_0_says_which_one_a_verdict_takes(lower: floa
     assert "\n\nThe 95" not in in_words(judged("not_told_apart"))
 
 
-def test_a_state_of_several_columns_is_named_whole_on_the_first_screen() -> None:
+def test_a_state_of_several_columns_is_named_whole_on_the_first_screen():
     long = ["4 ≤ pain_score < 6.5 · 40 ≤ walk_minutes < 60", "b"]
     told = replace(moved(np.array([[1, 0], [1, 0]])), state_labels=long, abstains=np.array([[False, True]] * 2))
     assert f"{long[0]}: · x → y" in unescape(card(judged("better"), WHOM, told)[1])
 
 
-def test_for_whom_it_changes_counts_the_decisions_that_differ() -> None:
+def test_for_whom_it_changes_counts_the_decisions_that_differ():
     told = replace(moved(np.array([[1, 0], [1, 0]])), abstains=np.array([[False, True]] * 2))
     answer, words = card(judged("better"), WHOM, told)
     assert answer == "About 60 % of decisions" and words.endswith("- a: · x → y")
@@ -411,13 +408,13 @@ def test_for_whom_it_changes_counts_the_decisions_that_differ() -> None:
     assert card(judged("nothing_changes"), WHOM, told)[0] == "Nobody"
 
 
-def test_what_noise_alone_may_count_is_nobodys_decision() -> None:
+def test_what_noise_alone_may_count_is_nobodys_decision():
     cells = NOISE / 50 * np.array([[[900.0, 250.0], [500.0, 90.0]]])
     shown = card(sample_report(), WHOM, moved(np.zeros((1, 2), dtype=np.int64), cells))[1]
     assert "About 180 of 1,200 decisions of those who taught, in 1 of 2 states" in shown
 
 
-def test_what_noise_hides_is_no_part_of_all_decisions_and_abstaining_everywhere_changes_nobody() -> None:
+def test_what_noise_hides_is_no_part_of_all_decisions_and_abstaining_everywhere_changes_nobody():
     report = sample_report()
     told = moved(np.zeros((1, 2), dtype=np.int64), np.ones((1, 2, 2)), np.array([[[0.2, 0.8], [0.5, 0.5]]]))
     # one cell is clear of noise, and the others have as many decisions together
@@ -430,7 +427,7 @@ def test_what_noise_hides_is_no_part_of_all_decisions_and_abstaining_everywhere_
         assert card(report, WHOM, silent)[0] == "Nobody"
 
 
-def test_too_few_people_are_told_how_many_would_do() -> None:
+def test_too_few_people_are_told_how_many_would_do():
     many = judged("not_evaluated").dataset
     assert "[evaluate] people = 0.3" in decided(None, many, 1.0).why
     few = many.model_copy(update={"users_public": 93})
@@ -439,7 +436,7 @@ def test_too_few_people_are_told_how_many_would_do() -> None:
     assert "takes at least 4,300" in decided(None, few, 0.5, agent="dp-one-step").why
 
 
-def test_the_first_screen_says_what_is_counted() -> None:
+def test_the_first_screen_says_what_is_counted():
     data = judged("better").dataset
     counted = "a step, cut to this range and rounded down to steps of 1, summed over the first 20 steps of an episode "
     counted += "(cut to 1 in all), 0 after its end"
@@ -478,13 +475,13 @@ def test_the_first_screen_says_what_is_counted() -> None:
         ("few", ("Get more people", "takes at least 1,700 in all.")),
     ],
 )
-def test_what_to_do_next_follows_from_the_answer_in_three_lines(answer: str, next_: tuple[str, str]) -> None:
+def test_what_to_do_next_follows_from_the_answer_in_three_lines(answer, next_):
     report = judged("not_evaluated", users_public=93) if answer == "few" else judged(answer)
     found, words = card(report, "What next")
     assert found == next_[0] and next_[1] in words
 
 
-def test_what_is_established_over_all_decisions_is_not_so_for_a_single_state() -> None:
+def test_what_is_established_over_all_decisions_is_not_so_for_a_single_state():
     none = {"known_share": 1.0, "followed_share": 0.5, "apart_share": 0.0, "cells": [(0, 0, 0.5, 0.1, False)]}
     for told, words in (
         ({"practice": none}, "Established over all decisions; for no single state on its own."),
@@ -496,13 +493,11 @@ def test_what_is_established_over_all_decisions_is_not_so_for_a_single_state() -
     assert "Established" not in card(judged("not_told_apart"), "How sure")[1]
 
 
-def test_privacy_is_told_as_odds_and_as_a_test() -> None:
+def test_privacy_is_told_as_odds_and_as_a_test():
     answer, words = card(sample_report(), COST)
     assert answer == "Weak: at most 86 in 100" and "all of it together would be ε = " in words
-    assert (
-        "the odds of any guess about that person at most 2,200-fold (except with a probability of 1 in 1,000,000)"
-        in words
-    )
+    odds = "the odds of any guess about that person at most 2,200-fold"
+    assert f"{odds} (except with a probability of 1 in 1,000,000)" in words
     assert words.index("attacker") < words.index("-fold") < words.index("ε = 7.676")
     for guarantee, told in (
         ({"pure": True, "rho": None, "epsilon": 1.0, "delta": 0.0}, "Strong: at most 74 in 100"),
@@ -541,15 +536,14 @@ LOG = SimulatedLog(world="swim", behaviour="right", seed=1, episodes=50, sha256=
         (LOG.model_validate(LOG.parts() | {"world": "sea"}), "modelled"),
     ],
 )
-def test_a_bound_is_of_logs_that_were_made_alike(made: SimulatedLog | None, status: str) -> None:
+def test_a_bound_is_of_logs_that_were_made_alike(made, status):
     found = standing(learnt(contained=MEASURED), card_of(), made)
     assert found.value.status == status
-    assert found.value.assumes == (
-        ["containment: measured, inside in 99 of 100 draws of this very setting"] if made == LOG else [UNMEASURED]
-    )
+    measured = "containment: measured, inside in 99 of 100 draws of this very setting"
+    assert found.value.assumes == [measured if made == LOG else UNMEASURED]
 
 
-def test_no_number_is_beyond_what_an_episode_can_pay() -> None:
+def test_no_number_is_beyond_what_an_episode_can_pay():
     card = card_of(reward={"range": [0.0, 1.0], "on_entering": {"end": 1.0}})
     found = standing(learnt(), card, None)
     assert (found.value.upper, found.value.upper_trivial, found.value.lower) == (1.0, 1.0, 0.66123)
@@ -564,7 +558,7 @@ def test_no_number_is_beyond_what_an_episode_can_pay() -> None:
     assert standing(learnt(), again, None).value.upper == 3.0
 
 
-def test_what_nobody_measured_is_told_from_what_a_check_speaks_against() -> None:
+def test_what_nobody_measured_is_told_from_what_a_check_speaks_against():
     found, data = evaluation(calibrated=False), judged("better").dataset
     verdict = decided(found, data, 1.0)
     told = said(verdict, evaluation(calibrated=False, outside="Hold out fewer."))
@@ -575,14 +569,14 @@ def test_what_nobody_measured_is_told_from_what_a_check_speaks_against() -> None
     assert "By people's scores" not in against.partition("## ")[0]
 
 
-def test_bins_say_nothing_about_people_however_many_there_are() -> None:
+def test_bins_say_nothing_about_people_however_many_there_are():
     assert in_words(judged("better", "synthetic", "aggregated")).startswith("# In the binned process, better than")
     binned, declared = (decided(None, judged("better", "real", m).dataset, 1.0).why for m in ("aggregated", "declared"))
     assert "hide part of what was logged" in binned and "hold people out" not in binned
     assert "[evaluate] people" in declared
 
 
-def test_logged_probabilities_that_do_not_fit_withhold_and_cut_weights_certify_nothing() -> None:
+def test_logged_probabilities_that_do_not_fit_withhold_and_cut_weights_certify_nothing():
     data = judged("better").dataset
     for z, answer in ((4.1, "withheld"), (-4.1, "withheld"), (3.9, "better"), (-1.9, "better")):
         assert decided(evaluation(ratios=z), data, 1.0).answer == answer
@@ -591,14 +585,14 @@ def test_logged_probabilities_that_do_not_fit_withhold_and_cut_weights_certify_n
     assert cut.improvement is not None and cut.improvement.status == "modelled" and not cut.holds
 
 
-def test_features_that_do_not_describe_the_values_withhold() -> None:
+def test_features_that_do_not_describe_the_values_withhold():
     data = judged("better").dataset
     for z, answer in ((3.1, "withheld"), (-3.1, "withheld"), (2.9, "better")):
         assert decided(evaluation(misfit=z), data, 1.0).answer == answer
     assert "The features do not describe these values" in decided(evaluation(misfit=-9.0), data, 1.0).why
 
 
-def test_a_page_whose_judges_were_read_says_who_can_judge() -> None:
+def test_a_page_whose_judges_were_read_says_who_can_judge():
     report, found = judged("better"), evaluation(judged_before="an earlier release read people who judge here")
     shown = report.model_copy(update={"verdict": decided(found, report.dataset), "evaluation": found})
     assert card(shown, "What next") == (
@@ -607,7 +601,7 @@ def test_a_page_whose_judges_were_read_says_who_can_judge() -> None:
     )
 
 
-def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_against_it() -> None:
+def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_against_it():
     report = judged("better")
     verdict = decided(evaluation(misfit=0.3), report.dataset, recorded=True)
     shown = report.model_copy(update={"verdict": verdict})
@@ -628,21 +622,19 @@ def beside(answer: str | None, baselines: dict[str, Any], **changes: Any) -> Any
     return report_of(told | {"model_baselines": baselines})
 
 
-def test_a_policy_that_no_model_values_stands_beside_nothing() -> None:
+def test_a_policy_that_no_model_values_stands_beside_nothing():
     alone = {"this policy": {"lower": 0.0, "estimate": None}}
     assert "By the released model alone" not in in_words(beside("better", alone))
     known = {"uniform": {"estimate": 0.4, "lower": 0.1, "upper": 0.6}}
     assert "By the released model alone" in in_words(beside("better", alone | known))
 
 
-def test_a_simple_policy_whose_interval_is_the_whole_range_stands_on_no_page() -> None:
+def test_a_simple_policy_whose_interval_is_the_whole_range_stands_on_no_page():
     """As of 100 000 people at rho 0.1: always 1 was valued 1 (0 to 1), in truth .69."""
     ends = {"lower": 0.0, "upper": 1.0, "lower_flag": "trivial", "upper_flag": "trivial"}
     whole = {"lower": 0.0, "upper": 0.9999999999999999, "lower_trivial": 0.0, "upper_trivial": 1.0}
-    nothing = {
-        "best constant": {"action": "1", "estimate": 0.987, **whole},
-        "practice": {"estimate": 0.986, **whole},
-    }
+    constant = {"action": "1", "estimate": 0.987, **whole}
+    nothing = {"best constant": constant, "practice": {"estimate": 0.986, **whole}}
     known = {"uniform": {"estimate": 0.41, "lower": 0.2, "upper": 0.6, "lower_trivial": 0.0, "upper_trivial": 1.0}}
     pages = [drawn(beside(None, told, value=ends)) for told in (nothing, nothing | known)]
     for alone, both in zip(*pages, strict=True):
@@ -651,7 +643,7 @@ def test_a_simple_policy_whose_interval_is_the_whole_range_stands_on_no_page() -
         assert not any(told in page for page in (alone, both) for told in ("0.987", "0.986", "0.99", "always 1"))
 
 
-def test_an_interval_of_held_out_people_is_compared_with_what_comes_of_the_policy_itself() -> None:
+def test_an_interval_of_held_out_people_is_compared_with_what_comes_of_the_policy_itself():
     told = judged("better", "synthetic")
     assert told.evaluation is not None and told.truth is not None
     inside, outside = told.evaluation.value.estimate, told.evaluation.value.upper + 0.1
@@ -663,15 +655,11 @@ def test_an_interval_of_held_out_people_is_compared_with_what_comes_of_the_polic
         assert ("in the process that the interval is about" in page) == (markov == "aggregated")
 
 
-def test_the_shell_says_an_epsilon_as_the_guarantee_beside_it_does() -> None:
+def test_the_shell_says_an_epsilon_as_the_guarantee_beside_it_does():
     assert shell_line(verdict_of(judged("better")), 5.2216, binned=False).endswith("at ε = 5.222")
 
 
-def test_the_shell_names_the_binned_process_as_the_page_does() -> None:
-    from flows.terminal.screen import plain
-    from flows.verbs import summary
-    from pipeline.facts.answers import Left, RunAnswer
-
+def test_the_shell_names_the_binned_process_as_the_page_does():
     for markov in ("declared", "aggregated"):
         report = judged("better", "synthetic", markov)
         answer = RunAnswer(

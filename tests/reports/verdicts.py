@@ -65,19 +65,11 @@ CHANGES: dict[str, dict[str, Any] | None] = {
     "withheld": {"placebo": 10.8},
     "not_evaluated": None,
 }
-
-
 _EVALUATED = TypeAdapter(Evaluated)
 
 
 def evaluation(**changes: Any) -> Evaluated:
-    """A made-up evaluation.
-
-    Parameters
-    ----------
-    changes
-        What differs from one that is clearly better.
-    """
+    """A made-up evaluation: what differs from one that is clearly better."""
     return _EVALUATED.validate_python(copy.deepcopy(_EVALUATION) | changes)
 
 
@@ -91,15 +83,7 @@ def decided(
     course: bool = False,
     **more: Any,
 ) -> Verdict:
-    """The verdict, as a run comes to it, where an episode pays so little that no trait is worth the difference.
-
-    Parameters
-    ----------
-    found, data, rho, more
-        See :func:`~pipeline.facts.verdict.decide`.
-    pays_at_the_end, recorded, course
-        See :func:`~pipeline.facts.verdict.confounding`.
-    """
+    """The verdict, as a run comes to it, where an episode pays so little that no trait is worth the difference."""
     hidden = confounding(
         found,
         horizon=data.horizon,
@@ -113,15 +97,9 @@ def decided(
 
 
 def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset: Any) -> Report:
-    """A report with one of the six answers.
+    """A report with one of the answers of :data:`CHANGES`, of people whose practice the operator says is recorded.
 
-    Parameters
-    ----------
-    answer
-        One of :data:`CHANGES`, or ``conditional``: better, if the recorded state explains the choices and
-        no person, outcome or step is missing.  The others have the operator's word on practice.
-    kind, markov, dataset
-        Of the card.
+    ``conditional``: better, if the recorded state explains the choices and no person, outcome or step is missing.
     """
     end, answer = answer == "conditional", "better" if answer == "conditional" else answer
     changes = CHANGES[answer]

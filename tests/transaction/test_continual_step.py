@@ -20,9 +20,6 @@ from pipeline.transaction.continual_step import KeptSteps, digest
 from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 
-KINDS = ("tree", "toeplitz")
-
-
 AFTER_THE_DRAW = "pipeline.transaction.continual_step.KeptSteps.write"
 # where a night dies, whether its rows were drawn, whether the release survives
 DEATHS = {
@@ -74,10 +71,8 @@ def test_a_night_that_died_is_recovered_or_pays_for_what_it_draws_again(
     shop = Shop(tmp_path, monkeypatch, counter=kind)
     shop.append(1, customers(0, 60))
     whole = charged(shop)
-    shop.on(3)
-    shop.deliver(customers(60, 60))
     with dies_at(place):
-        shop.append(3)
+        shop.append(3, customers(60, 60))
     assert charged(shop) == whole and len(draws) == 1 + drew
     again = shop.append(3)
     assert len(draws) == (2 if survives else 2 + drew)
@@ -96,17 +91,15 @@ def test_a_night_that_died_is_recovered_or_pays_for_what_it_draws_again(
 
 def test_a_first_night_that_died_and_is_skipped_pays_once_more_for_its_own_rows_alone(tmp_path, monkeypatch, dies_at):
     shop = Shop(tmp_path, monkeypatch)
-    shop.on(1)
-    shop.deliver(customers(0, 60))
     with dies_at(AFTER_THE_DRAW):
-        shop.append(1)
+        shop.append(1, customers(0, 60))
     whole = charged(shop)
     shop.append(2)
     assert charged(shop) == whole * (1 + Fraction(1, 4))
 
 
 def test_rows_once_released_stay_what_they_are_and_every_sum_is_read_off_them(tmp_path, monkeypatch):
-    for kind in KINDS:
+    for kind in ("tree", "toeplitz"):
         shop = Shop(tmp_path / kind, monkeypatch, counter=kind)
         kept: dict[str, bytes] = {}
         for night in (1, 2, 4, 5):
@@ -118,9 +111,7 @@ def test_rows_once_released_stay_what_they_are_and_every_sum_is_read_off_them(tm
 
 
 def assert_read_off(shop, found, kind, night):
-    counter = continual(kind, 8)
-    nightly = shop.counter()
-    nights = committed_steps(shop.ledger.entries(), "shop", nightly.key)
+    counter, nights = continual(kind, 8), committed_steps(shop.ledger.entries(), "shop", shop.counter().key)
     assert digest(np.load(sorted(shop.kept.glob("rows-*"))[-1])) == nights[-1].commit.body["drawn_sha256"]
     size = sum(m.cells for m in found.release.mechanisms)
     kept = KeptSteps(shop.kept, counter, nights, size)
@@ -135,9 +126,8 @@ def test_noise_that_is_drawn_again_on_reading_is_caught(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch)
     shop.append(1, customers(0, 60))
     with monkeypatch.context() as broken:
-        broken.setattr(
-            KeptSteps, "rows", lambda self, t: rows(self, t) + np.random.default_rng(0).integers(-9, 9, self.size)
-        )
+        noise = np.random.default_rng(0).integers
+        broken.setattr(KeptSteps, "rows", lambda self, t: rows(self, t) + noise(-9, 9, self.size))
         found = shop.append(3, customers(60, 60))
     with pytest.raises(AssertionError, match="not read off"):
         assert_read_off(shop, found, "tree", 3)
@@ -155,9 +145,8 @@ def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, d
 
     monkeypatch.setattr(pipeline.transaction.continual_step, "step_price", cheap)
     shop.append(1, customers(0, 60))
-    shop.deliver(customers(60, 60))
     with dies_at(AFTER_THE_DRAW):
-        shop.append(2)
+        shop.append(2, customers(60, 60))
     shop.append(2)
     caught = mispriced(shop.ledger.entries(), "shop", key)
     assert caught is not None and caught.body["counter"]["night"] == (1 if forgets == "a table" else 2)
@@ -166,10 +155,8 @@ def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, d
 def test_a_retry_that_the_cap_does_not_allow_is_refused_and_the_release_stands(tmp_path, monkeypatch, dies_at):
     shop = Shop(tmp_path, monkeypatch, cap=1.05)
     first = shop.append(1, customers(0, 60))
-    shop.on(2)
-    shop.deliver(customers(60, 60))
     with dies_at(AFTER_THE_DRAW):
-        shop.append(2)
+        shop.append(2, customers(60, 60))
     with pytest.raises(BudgetError, match=r"asked ρ = 0\.5"):
         shop.append(2)
     assert first.folder.is_dir() and not list(shop.kept.glob("*-00002*"))
@@ -209,7 +196,6 @@ def entry(seq, kind, body):
 
 @pytest.mark.parametrize("night", [1, 3])
 def test_a_night_says_its_own_date(tmp_path, monkeypatch, night):
-    shop = Shop(tmp_path, monkeypatch)
-    step = shop.counter()
+    step = Shop(tmp_path, monkeypatch).counter()
     assert step.describe(night, night)["date"] == f"2026-01-0{night}"
     assert step.describe(8, 8)["date"] == step.last.isoformat() == "2026-01-08"

@@ -11,7 +11,6 @@ import pytest
 from pipeline.files import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError
-from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.transaction import drawn_folders, one_at_a_time, recover, refuse_old_ledger
@@ -21,27 +20,17 @@ from tests.jobs import home_at, ingest_job
 from tests.transaction.released import ledger_of, release
 
 
-class Died(BaseException):
-    """The process is gone: nothing after this line runs, leases are not ended."""
-
-
 @pytest.fixture
 def people(tmp_path, opened):
     return opened(tmp_path, cap=10.0)
 
 
 @pytest.fixture
-def died_before_commit(people, monkeypatch):
+def died_before_commit(people, monkeypatch, dies_at):
     """A renamed release whose COMMIT was never written; its lease still runs, as after kill -9."""
-
-    def die(*_):
-        raise Died
-
-    with monkeypatch.context() as m:
-        m.setattr(Ledger, "commit", die)
+    with monkeypatch.context() as m, dies_at("pipeline.ledger.ledger.Ledger.commit"):
         m.setattr("pipeline.ledger.attempts.end_leases", lambda *_: None)
-        with pytest.raises(Died):
-            release(people)
+        release(people)
     return people
 
 
@@ -61,16 +50,15 @@ def test_any_run_of_the_lineage_settles_it(died_before_commit):
 def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
     def die(path, to):
         if to.parent.name == "releases":
-            raise Died
+            raise KeyboardInterrupt
         path.replace(to)
 
-    with monkeypatch.context() as m:
+    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
         m.setattr(DISK, "move", die)
         # the dead clean nothing up
         m.setattr("shutil.rmtree", lambda *_, **_more: None)
         m.setattr("pipeline.transaction.transaction.remember_head", lambda *_: None)
-        with pytest.raises(Died):
-            release(people)
+        release(people)
     _, home = people
     left = list((home.store / "shop" / "releases").glob("*.attempt-*"))
     assert len(left) == 1
@@ -158,8 +146,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
     winner = slept[1]
     assert winner.folder.exists()
     ledger = ledger_of(people)
-    draws = 1 if before == "its DRAW" else 2
-    assert ledger.account("shop").spent == draws * total_rho(winner.release.mechanisms)
+    assert ledger.account("shop").spent == (1 + (before == "its rename")) * total_rho(winner.release.mechanisms)
     assert [e.kind for e in ledger.entries()].count("COMMIT") == 1
 
 
@@ -214,22 +201,17 @@ def test_a_damaged_note_in_the_store_is_refused(people, name, content):
         refuse_old_ledger("shop", ledger_of(people), home.store)
 
 
-def test_a_ledger_that_lost_a_draw_alone_is_refused_and_nothing_is_drawn_for_its_charge(people, monkeypatch):
+def test_a_ledger_that_lost_a_draw_alone_is_refused_and_nothing_is_drawn_for_its_charge(people, monkeypatch, dies_at):
     """A copy of between INTENT and DRAW: by it nothing was drawn, and the next run would go on for nothing."""
     folder, _ = people
-    aggregate, draw = tabular.aggregate, PrivateSum.draw
+    aggregate = tabular.aggregate
 
     def copied(*args):
         shutil.copy2(folder / "ledger.db", folder / "copy.db")
         return aggregate(*args)
 
-    def die(*args):
-        draw(*args)
-        raise Died
-
-    with monkeypatch.context() as m, pytest.raises(Died):
+    with monkeypatch.context() as m, dies_at("pipeline.transaction.transaction.write_attempt"):
         m.setattr(tabular, "aggregate", copied)
-        m.setattr(PrivateSum, "draw", die)
         m.setattr("pipeline.ledger.attempts.end_leases", lambda *_: None)
         release(people)
     assert [e.kind for e in ledger_of(people).entries()][-2:] == ["INTENT", "DRAW"]

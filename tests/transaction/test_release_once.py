@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,11 +19,13 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import spills
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.store import write_manifest
+from pipeline.transaction import transaction
 from pipeline.transaction.transaction import read_attempt, write_attempt
 from reticent import BudgetError, CardError, load_card, load_recipe
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
 from tests.jobs import entries_of, home_at, ingest_job, plan_job, purge_job, register_job, run_job
+from tests.ledger.conftest import in_file
 from tests.transaction.released import ledger_of, newest, release
 
 
@@ -73,12 +75,10 @@ def test_a_ledger_cut_at_its_end_is_refused_for_any_recipe(people, kept):
     """Cut with care: its own head was set back as well, so only the store can tell."""
     folder, home = people
     run_job(str(folder / "private.toml"), home)
-    raw = sqlite3.connect(folder / "ledger.db")
-    raw.execute(f"delete from entries where seq > {kept}")
-    raw.execute("update head set seq = (select max(seq) from entries)")
-    raw.execute("update head set hash = (select hash from entries order by seq desc limit 1)")
-    raw.commit()
-    raw.close()
+    book = in_file(folder / "ledger.db")
+    book.execute(f"delete from entries where seq > {kept}")
+    book.execute("update head set seq = (select max(seq) from entries)")
+    book.execute("update head set hash = (select hash from entries order by seq desc limit 1)")
     with pytest.raises(BudgetError, match=r"lacks entry [456]"):
         run_job(recipe(folder, "other", "rho = 0.5"), home)
 
@@ -131,18 +131,14 @@ def test_paper_scales_that_spend_more_are_refused_in_rho_and_in_epsilon(people, 
 
 def test_two_runs_at_once_draw_once(people):
     folder, home = people
-    gate, results = threading.Barrier(2), []
+    gate = threading.Barrier(2)
 
-    def go() -> None:
+    def go(_):
         gate.wait()
-        results.append(run_job(str(folder / "private.toml"), home)["replayed"])
+        return run_job(str(folder / "private.toml"), home)["replayed"]
 
-    threads = [threading.Thread(target=go) for _ in range(2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(120)
-    assert sorted(results) == [False, True]
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(go, range(2), timeout=120)) == [False, True]
     assert [e["body"]["rho"] for e in entries_of(home, folder) if e["kind"] == "INTENT"] == ["1"]
 
 
@@ -242,3 +238,66 @@ def test_a_release_that_is_there_is_never_replaced(people):
     with pytest.raises(AttemptLostError, match="drew this release first"):
         write_attempt(found.release, found.folder, other)
     assert (found.folder / "release.parquet").read_bytes() == before and read_attempt(found.folder) != other
+
+
+JUDGED = """
+[recipe]
+name = "judged"
+card = "card.toml"
+agent = "dp-apvi"
+[privacy]
+rho = 1.0
+[evaluate]
+people = 0.3
+"""
+
+
+def intents(home):
+    return sum(e["kind"] == "INTENT" for e in entries_of(home_at(home)))
+
+
+@pytest.fixture
+def shop(tmp_path):
+    folder = lay_out(tmp_path / "shop")
+    card = folder / "card.toml"
+    card.write_text(card.read_text().replace("users_public = 400", "users_public = 4000"))
+    (folder / "judged.toml").write_text(JUDGED)
+    for verb in ("register", "ingest"):
+        assert reticent(verb, folder / "card.toml", cwd=tmp_path).returncode == 0
+    return folder
+
+
+def refused_after_the_charge(shop):
+    done = reticent("run", shop / "judged.toml", cwd=shop.parent)
+    assert done.returncode == 4, done.stderr
+    said = done.stderr.lower()
+    assert "damaged" in said or "may not write" in said or "does not exist" in said
+    assert "nothing was read" not in said and "nothing was charged" not in said
+
+
+def test_a_damaged_key_of_people_is_met_before_anything_is_charged(shop):
+    home = shop.parent / ".reticent"
+    (home / "ledger.db.people-key").write_text("no key")
+    (home / "ledger.db.people-key").chmod(0o600)
+    refused_after_the_charge(shop)
+    assert intents(home) == 0
+
+
+@pytest.mark.parametrize("content", [None, b"no ledger"], ids=["gone", "overwritten"])
+def test_a_ledger_that_is_lost_before_the_commit(shop, monkeypatch, content):
+    ledger, write = shop.parent / ".reticent" / "ledger.db", transaction.write_attempt
+
+    def lose(*args):
+        write(*args)
+        ledger.rename(ledger.with_suffix(".kept"))
+        for more in ledger.parent.glob("ledger.db-*"):
+            more.unlink()
+        if content is not None:
+            ledger.write_bytes(content)
+            ledger.chmod(0o600)
+
+    monkeypatch.setattr(transaction, "write_attempt", lose)
+    refused_after_the_charge(shop)
+    ledger.unlink(missing_ok=True)
+    ledger.with_suffix(".kept").rename(ledger)
+    assert intents(shop.parent / ".reticent") == 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,6 @@ TRANSITIONS = (
     (Ledger, "commit"),
     (attempts, "end_leases"),
 )
-
-
 # what a process that is killed does not come to
 CLEAN_UPS = ((attempts, "end_leases"), (shutil, "rmtree"), (DISK, "remove"))
 
@@ -106,11 +105,6 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch, opened: Opened, recipe: str
     return found
 
 
-def pure(folder: Path, patch: pytest.MonkeyPatch, opened: Opened) -> Caller:
-    """The same for pure ε: all of its noise is Laplace's."""
-    return one_off(folder, patch, opened, "pure")
-
-
 def step(folder: Path, patch: pytest.MonkeyPatch, _: Opened) -> Caller:
     shop = Shop(folder, patch, cap=100.0)
     shop.append(1, customers(0, 40))
@@ -119,16 +113,16 @@ def step(folder: Path, patch: pytest.MonkeyPatch, _: Opened) -> Caller:
     whole = sum((Fraction(e.body["rho"]) for e in shop.ledger.entries() if e.kind == "INTENT"), Fraction(0))
     counter = continual("tree", 8)
     due = squared_weights([row for t in (2, 3) for row in counter.rows(t)])
-    found = Caller(
-        shop.home, lambda: shop.ledger, lambda: shop.append(3), whole, whole * Fraction(due, counter.cost), 1
-    )
+    again = whole * Fraction(due, counter.cost)
+    found = Caller(shop.home, lambda: shop.ledger, lambda: shop.append(3), whole, again, before=1)
     watch(patch, NoiseBlocks, found.draws)
     return found
 
 
+# of pure ε all noise is Laplace's
 CALLERS = {
     "a one-off release": one_off,
-    "pure": pure,
+    "pure": partial(one_off, recipe="pure"),
     "a step of a continual release": step,
 }
 
@@ -437,6 +431,12 @@ def lineage(tmp_path, monkeypatch, opened):
 TERMS = (Fraction(1, 2), {"mechanisms": []})
 
 
+@contextmanager
+def refused(lineage, says, key, *stages):
+    with pytest.raises(RuntimeError, match=says), transaction(lineage, key, *TERMS, list(stages), OsNoise()) as t:
+        yield t
+
+
 def test_a_later_stage_rests_on_an_earlier_answer_and_one_charge_covers_both(lineage):
     with pytest.raises(DiedError), transaction(lineage, "a" * 64, *TERMS, ["where", "how many"], OsNoise()) as t:
         assert t.state is State.LEASED and t.intent.body["rho"] == "1/2"
@@ -452,27 +452,15 @@ def test_a_later_stage_rests_on_an_earlier_answer_and_one_charge_covers_both(lin
 def test_what_is_not_declared_is_not_drawn_and_what_is_left_out_is_not_committed(lineage):
     drawn: list[int] = []
     for wrong in ("how many", "never declared"):
-        with (
-            pytest.raises(RuntimeError, match="is not what comes next"),
-            transaction(lineage, wrong, *TERMS, ["where", "how many"], OsNoise()) as t,
-        ):
+        with refused(lineage, "is not what comes next", wrong, "where", "how many") as t:
             t.stage(wrong, lambda _: drawn.append(1))
-    with (
-        pytest.raises(RuntimeError, match="leased, not drawn"),
-        transaction(lineage, "half", *TERMS, ["where", "how many"], OsNoise()) as t,
-    ):
+    with refused(lineage, "leased, not drawn", "half", "where", "how many") as t:
         t.stage("where", lambda _: 1)
         t.commit(None, "")
-    with (
-        pytest.raises(RuntimeError, match="drawn, not leased"),
-        transaction(lineage, "twice", *TERMS, ["where"], OsNoise()) as t,
-    ):
+    with refused(lineage, "drawn, not leased", "twice", "where") as t:
         t.stage("where", lambda _: 1)
         t.stage("where", lambda _: drawn.append(1))
-    with (
-        pytest.raises(RuntimeError, match="without a COMMIT"),
-        transaction(lineage, "forgotten", *TERMS, ["where"], OsNoise()),
-    ):
+    with refused(lineage, "without a COMMIT", "forgotten", "where"):
         pass
     assert not drawn
 
@@ -485,10 +473,7 @@ def test_a_stage_that_failed_is_not_drawn_again_and_ends_its_transaction(lineage
         drawn.append(1)
         raise OSError
 
-    with (
-        pytest.raises(RuntimeError, match="without a COMMIT"),
-        transaction(lineage, "failed", *TERMS, ["where", "how many"], OsNoise()) as t,
-    ):
+    with refused(lineage, "without a COMMIT", "failed", "where", "how many") as t:
         with pytest.raises(OSError):
             t.stage("where", fails)
         for name in ("where", "how many"):
