@@ -118,7 +118,7 @@ class Shop:
 
     @property
     def ledger(self) -> Ledger:
-        return ledger_in(self.folder if self.folder / "ledger.db".exists() else self.home.root)
+        return ledger_in(self.folder if (self.folder / "ledger.db").exists() else self.home.root)
 
 
 def customers(first: int, count: int, seed: int = 0) -> list[tuple]:

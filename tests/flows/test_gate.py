@@ -56,7 +56,7 @@ class Shop:
 
     @property
     def ledger(self) -> Ledger:
-        return ledger_in(self.folder if self.folder / "ledger.db".exists() else self.home.root)
+        return ledger_in(self.folder if (self.folder / "ledger.db").exists() else self.home.root)
 
     @property
     def spent(self) -> Fraction:

@@ -196,7 +196,7 @@ def test_people_episodes_and_rows_are_counted_by_rule_label_and_step(torn, tmp_p
     ("column", "text"), [("t", "first"), ("t", "-1"), ("t", None), ("sale", "1,5"), ("sale", None), ("left", "perhaps")]
 )
 def test_what_cannot_be_read_is_shown_with_its_column(tmp_path, column, text):
-    names = lay_out(tmp_path / "shop") / "log.csv".read_text().splitlines()[0].split(",")
+    names = (lay_out(tmp_path / "shop") / "log.csv").read_text().splitlines()[0].split(",")
     log = [list(r) for r in rows()]
     for r in log[:20]:
         r[names.index(column)] = "" if text is None else f'"{text}"'
