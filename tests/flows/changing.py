@@ -21,26 +21,16 @@ CARD = f"""
 schema_version = 2
 name = "clinic"
 kind = "synthetic"
-[unit]
-user = "user"
-users_public = 100000
+unit = {{ user = "user", users_public = 100000 }}
+reward = {{ range = [0.0, 1.0], steps = 1 }}
+budget = {{ rho = 1.0 }}
 [domain]
 horizon = {HORIZON}
 states = {{ column = "state", labels = ["calm", "tense"] }}
 actions = {{ column = "action", labels = ["rest", "walk"] }}
-[reward]
-range = [0.0, 1.0]
-steps = 1
 [source]
 files = ["tonight.parquet"]
-[source.columns]
-user_id = "user"
-episode_id = "episode"
-step = "step"
-reward = "reward"
-next_state = "next"
-[budget]
-rho = 1.0
+columns = {{ user_id = "user", episode_id = "episode", step = "step", reward = "reward", next_state = "next" }}
 """
 RECIPE = """
 [recipe]

@@ -25,11 +25,8 @@ ACTIONS = ["@go", "-3", "plain", " ＝x"]
 
 def card(horizon: int = 2, actions: Any = ACTIONS, **states: Any) -> Card:
     """A card whose labels a spreadsheet would evaluate; ``states`` as a card has them."""
-    domain = {
-        "horizon": horizon,
-        "states": {"column": "state", "labels": STATES, "ends": ["over"]} | states,
-        "actions": {"column": "action", "labels": actions},
-    }
+    domain = {"horizon": horizon, "actions": {"column": "action", "labels": actions}}
+    domain["states"] = {"column": "state", "labels": STATES, "ends": ["over"]} | states
     return Card.model_validate(card_dict(domain=domain if states else domain | {"vetoes": [["=1+1", "plain"]]}))
 
 

@@ -17,8 +17,7 @@ from pipeline.logs.store import latest
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.continual_step import ContinualRelease, append_step
 from pipeline.transaction.transaction import Curated
-from tests.flows.same_key import same_key
-from tests.flows.shop import RECIPE, lay_out, rows, write_log
+from tests.flows.shop import lay_out, rows, same_key, write_log, write_recipe
 from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, register_job, run_job
 
 FIRST = date(2026, 1, 1)
@@ -46,7 +45,7 @@ class Shop:
         reserve: float = 0,
         nightly: str = "",
     ) -> None:
-        self.folder = lay_out(folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap)
+        self.folder = lay_out(folder / "shop", kind=kind, cap=cap)
         self.home, self._patch = home_at(folder / "home"), monkeypatch
         card = self.folder / "card.toml"
         text = card.read_text().replace("episodes_per_user = 1", unit) if unit else card.read_text()
@@ -66,10 +65,7 @@ class Shop:
         return again
 
     def write(self, name: str, nightly: str, rho: float = 1.0) -> str:
-        path = self.folder / f"{name}.toml"
-        privacy = f"[privacy]\nrho = {rho}\n[nightly]\n{nightly}"
-        path.write_text(RECIPE.format(name=name, agent="dp-apvi", privacy=privacy))
-        return str(path)
+        return str(write_recipe(self.folder, name, privacy=f"[privacy]\nrho = {rho}\n[nightly]\n{nightly}"))
 
     def on(self, night: int) -> None:
         """It is this night now."""
@@ -122,8 +118,7 @@ class Shop:
 
     @property
     def ledger(self) -> Ledger:
-        where = self.folder / "ledger.db"
-        return ledger_in(self.folder if where.exists() else self.home.root)
+        return ledger_in(self.folder if (self.folder / "ledger.db").exists() else self.home.root)
 
 
 def customers(first: int, count: int, seed: int = 0) -> list[tuple]:

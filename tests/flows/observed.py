@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from flows.config.home import Home
 from tests.campaigns.cartpole_log import simulate
+from tests.jobs import home_at, ingest_job
 
 ROOT = Path(__file__).parents[2]
-
-
 AGENTS = {
     "exact": ("vapvi", ""),
     "plain": ("pevi", ""),
@@ -20,8 +21,6 @@ AGENTS = {
     "once": ("one-shot", ""),
     "private_once": ("dp-one-shot", "[privacy]\nrho = 4.0"),
 }
-
-
 PEOPLE, STEPS = 400, 6
 
 
@@ -36,9 +35,8 @@ def lay_out(folder: Path, card: str, agents=AGENTS) -> Path:
 
 def cartpole(people: int, steps: int, kind: str = "quadratic") -> str:
     card = (ROOT / "datasets" / "cartpole" / "card.toml").read_text()
-    card = card.replace("users_public = 40000", f"users_public = {people}").replace(
-        "horizon = 20", f"horizon = {steps}"
-    )
+    card = card.replace("users_public = 40000", f"users_public = {people}")
+    card = card.replace("horizon = 20", f"horizon = {steps}")
     waves = "\nwaves = 6\nbandwidth = 0.5\nseed = 4" if kind == "fourier" else ""
     return card.replace('kind = "quadratic"', f'kind = "{kind}"{waves}').replace("rho = 8.0", "rho = 100.0")
 
@@ -57,3 +55,11 @@ def write_log(folder: Path, people: int, steps: int) -> None:
     card = folder / "card.toml"
     minari = 'format = "minari"\nfiles = ["data/main_data.hdf5"]'
     card.write_text(card.read_text().replace(minari, 'files = ["log.parquet"]'))
+
+
+def ingested(folder: Path, people: int, steps: int, agents: Any, kind: str = "quadratic") -> tuple[Path, Home]:
+    """A shop of CartPole whose log is ingested, and its home."""
+    shop, home = lay_out(folder / "shop", cartpole(people, steps, kind), agents), home_at(folder / "home")
+    write_log(shop, people, steps)
+    ingest_job(str(shop), home)
+    return shop, home

@@ -4,45 +4,39 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from pipeline.ledger.chain import canonical, entry_hash
+from pipeline.ledger.publication import file_digests, operator_key, publications
 from pipeline.privacy.release_file import sha256_file
-from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ingest_job, ledger_in, register_job, run_job
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """One run of people's data, made once and copied for each test."""
-    root = tmp_path_factory.mktemp("made")
-    folder, home = lay_out(root / "people", kind="real", ledger="ledger.db", cap=10.0), home_at(root / "home")
-    register_job(str(folder), home)
-    ingest_job(str(folder), home)
-    return root, run_job(str(folder / "private.toml"), home)["run"]
-
-
-@pytest.fixture
-def office(made, tmp_path):
-    root, run = made
-    shutil.copytree(root, tmp_path / "office")
-    return tmp_path / "office", run
+from tests.jobs import home_at, ledger_in, run_job
 
 
 def reticent(root: Path, *args: object, card: bool = True):
-    """Run a verb on the card's ledger; (exit code, JSON or None), or the error it raised."""
-    named = ["--card", str(root / "people")] if card else []
-    done = invoke("--home", root / "home", *args, *named, "--json")
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
+    """Run a verb on the card's ledger; exit code and JSON, or the error it raised."""
+    named = ["--card", root / "people"] if card else []
+    done = invoke("--home", root / "home", *args, *named, "--json", catch_exceptions=False)
     return done.exit_code, json.loads(done.stdout)
+
+
+class Office:
+    """One run of people's data in a home, and verbs on its card's ledger."""
+
+    def __init__(self, root: Path, run: str) -> None:
+        self.root, self.run, self.people, self.home = root, run, root / "people", home_at(root / "home")
+        self.folder = self.home.runs / run
+
+    def verb(self, *args: object, card: bool = True):
+        return reticent(self.root, *args, card=card)
+
+    def make(self, recipe: str) -> dict[str, Any]:
+        """Run another recipe."""
+        return run_job(str(self.people / f"{recipe}.toml"), self.home)
 
 
 def edit(file: Path, change) -> None:
@@ -56,8 +50,7 @@ def flip_policy(folder: Path) -> None:
     table = pq.read_table(folder / "policy.parquet")
     other = pa.array((table["action"].to_numpy() + 1) % 3, table.schema.field("action").type)
     pq.write_table(table.set_column(table.schema.get_field_index("action"), "action", other), folder / "policy.parquet")
-    digest = sha256_file(folder / "policy.parquet")
-    edit(folder / "certificate.json", lambda f: f["sha256"].update(policy=digest))
+    edit(folder / "certificate.json", lambda f: f["sha256"].update(policy=sha256_file(folder / "policy.parquet")))
 
 
 def forge(folder: Path) -> None:
@@ -77,8 +70,6 @@ def forge(folder: Path) -> None:
 
 
 def vouch_for(root: Path, run: str) -> None:
-    from pipeline.ledger.publication import file_digests, operator_key, publications
-
     book = ledger_in(root / "people")
     [entry] = publications(book.entries(), run)
     told = {k: v for k, v in entry.body.items() if k not in ("key", "signature")}
@@ -106,5 +97,4 @@ def chained(entries: list[dict[str, Any]], to: Path) -> Path:
 
 def kinds_of(root: Path) -> list[str]:
     """Kinds of the ledger's entries, but those that say that a draw begins."""
-    book = ledger_in(root / "people")
-    return [e.kind for e in book.entries() if e.kind != "DRAW"]
+    return [e.kind for e in ledger_in(root / "people").entries() if e.kind != "DRAW"]

@@ -88,9 +88,8 @@ class PrefectServer:
     def ended(self, name: str, /, **parameters: Any) -> str:
         """The same; how the run ended."""
         run, final = self.start(name, **parameters), ("COMPLETED", "FAILED", "CRASHED")
-        return str(
-            wait_for(lambda: (s := self.ask(f"flow_runs/{run}")["state"]["type"]) in final and s, 300, "an end", self)
-        )
+        ended = lambda: (s := self.ask(f"flow_runs/{run}")["state"]["type"]) in final and s  # noqa: E731
+        return str(wait_for(ended, 300, "an end", self))
 
     def deploy(self, name: str) -> dict[str, Any]:
         """Register one deployment of prefect.yaml, for which the pool must be there; what the server has of it."""
@@ -107,14 +106,8 @@ class PrefectServer:
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "reticent", "--type", "process"]
         env = {"PREFECT_WORKER_QUERY_SECONDS": "1", **env}
         log = (self.home / f"worker-{len(self.workers)}.log").open("wb")
-        worker = subprocess.Popen(
-            command,
-            cwd=self.home,
-            env={**self.env, **env},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        how = {"cwd": self.home, "env": {**self.env, **env}, "stdout": log, "stderr": subprocess.STDOUT}
+        worker = subprocess.Popen(command, start_new_session=True, **how)
         log.close()
         self.workers.append(worker)
         return worker
@@ -132,14 +125,9 @@ class Served:
         command = [sys.executable, "-P", "-m", "flows.cli", "--home", str(self.home), "serve", "--port", "0", *args]
         with self.log.open("ab") as log:
             began = log.tell()
-            self.process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env={**clean_environment(), "PREFECT_RUNNER_POLL_FREQUENCY": "1", **env},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            env = {**clean_environment(), "PREFECT_RUNNER_POLL_FREQUENCY": "1", **env}
+            how = {"cwd": folder, "env": env, "stdout": log, "stderr": log}
+            self.process = subprocess.Popen(command, start_new_session=True, **how)
         wait_for(lambda: self.process.poll() is not None or b"serving nightly" in self.said(began), 300, "a service")
         assert self.process.poll() is None, self.log.read_text()
         lines = (self.home / "prefect" / "access.env").read_text().splitlines()
@@ -160,9 +148,8 @@ class Served:
     def trigger(self, *args: str) -> tuple[int, dict[str, Any]]:
         """``reticent trigger`` in a shell that has the service's ``access.env``; its exit code and JSON."""
         command = [sys.executable, "-P", "-m", "flows.cli", "trigger", *args, "--json"]
-        done = subprocess.run(
-            command, cwd=self.folder, env=self.server.env, capture_output=True, text=True, check=False
-        )
+        how = {"cwd": self.folder, "env": self.server.env, "capture_output": True, "text": True}
+        done = subprocess.run(command, check=False, **how)
         return done.returncode, json.loads(done.stdout)
 
     def stop(self) -> int:

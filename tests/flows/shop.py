@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from flows.config.home import Home
+from pipeline.files import private_folder
+from pipeline.ledger.publication import KEY_FILE
 from tests.jobs import home_at, ingest_job, register_job
 
 CARD = """
@@ -19,7 +23,7 @@ kind = "{kind}"
 [unit]
 user = "customer"
 episodes_per_user = 1
-users_public = 400
+users_public = {people}
 [domain]
 horizon = 3
 states = {{ column = "mood", labels = ["cold", "warm"], ends = ["gone"] }}
@@ -50,6 +54,7 @@ SCHEDULE = """
 [schedule]
 release = "nightly"
 """
+HELD = "[evaluate]\npeople = 0.3\n"
 
 
 def rows(users: int = 400, seed: int = 0) -> list[tuple]:
@@ -80,12 +85,38 @@ def write_log(folder: Path, log, more: str = "") -> None:
     (folder / "log.csv").write_text("\n".join(lines) + "\n")
 
 
-def lay_out(
-    folder: Path, *, name: str = "shop", kind: str = "synthetic", ledger: str = "home", cap: float = 3.0, log=None
-) -> Path:
-    """Write card, log and recipes; returns the folder."""
+def change(file: Path, old: str, new: str) -> None:
+    """Put another text in the place of one that stands in a file."""
+    text = file.read_text()
+    assert old in text, (file, old)
+    file.write_text(text.replace(old, new))
+
+
+def add(file: Path, text: str) -> None:
+    """Write a text behind what stands in a file."""
+    file.write_text(file.read_text() + text)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+def card_text(*, name="shop", kind="synthetic", ledger=None, cap: float = 3.0, people: int = 400) -> str:
+    """The card; real people have a ledger beside it."""
+    ledger = ledger or ("ledger.db" if kind == "real" else "home")
+    return CARD.format(name=name, kind=kind, ledger=ledger, cap=cap, people=people)
+
+
+def write_recipe(folder: Path, name: str, agent="dp-apvi", privacy="[privacy]\nrho = 1.0", more="") -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(RECIPE.format(name=name, agent=agent, privacy=privacy) + more)
+    return path
+
+
+def lay_out(folder: Path, *, log=None, **told: Any) -> Path:
+    """Write card, log and recipes, and return the folder; ``told`` as :func:`card_text` has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "card.toml").write_text(CARD.format(name=name, kind=kind, ledger=ledger, cap=cap) + "reserve = 0\n")
+    (folder / "card.toml").write_text(card_text(**told) + "reserve = 0\n")
     write_log(folder, rows() if log is None else log)
     for name, agent, privacy in (
         ("private", "dp-apvi", "[privacy]\nrho = 1.0"),
@@ -94,7 +125,7 @@ def lay_out(
         ("greedy", "dp-apvi", "[privacy]\nrho = 2.5"),
         ("exact", "apvi", ""),
     ):
-        (folder / f"{name}.toml").write_text(RECIPE.format(name=name, agent=agent, privacy=privacy) + SCHEDULE)
+        write_recipe(folder, name, agent, privacy, SCHEDULE)
     return folder
 
 
@@ -106,7 +137,7 @@ class Opened:
 
     def __call__(self, root: Path, **told: Any) -> tuple[Path, Home]:
         """``shop`` and ``home`` in a folder; ``told`` as :func:`lay_out` has it, real people where nothing is told."""
-        told = {"kind": "real", "ledger": "ledger.db", **told}
+        told = {"kind": "real", **told}
         kept = self._place / " ".join(f"{key}={value}" for key, value in sorted(told.items()))
         if kept.name not in self._made:
             shop, home = lay_out(kept / "shop", **told), home_at(kept / "home")
@@ -116,3 +147,11 @@ class Opened:
             self._made.add(kept.name)
         shutil.copytree(kept, root, dirs_exist_ok=True)
         return root / "shop", home_at(root / "home")
+
+
+def same_key(store: Path) -> None:
+    """Put one operator key into a store: a fresh one is random, and worlds are compared byte by byte."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    file = private_folder(store) / KEY_FILE
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    file.chmod(0o600)

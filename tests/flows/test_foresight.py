@@ -22,17 +22,18 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.worlds.surrogate import best_allowed, draw_surrogate
 from reticent import Card, load_card
-from tests.flows.shop import RECIPE, lay_out
-from tests.flows.verb import invoke
+from tests.flows.shop import change, lay_out, write_recipe
+from tests.flows.verb import answer, invoke, told
 from tests.jobs import foresee_job, home_at
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "datasets"
 COUNTS = '[recipe]\nname = "{name}"\ncard = "riverswim"\nagent = "{agent}"\n{more}'
+STEP = "[privacy]\nrho = 1.0\n"
 WORLD = '[evaluate]\nworld = "riverswim"\nbehaviour = "right-0.8"\n'
 
 
-def recipe(folder: Path, name: str, agent: str = "dp-apvi", more: str = "[privacy]\nrho = 1.0\n") -> str:
+def recipe(folder: Path, name: str, agent: str = "dp-apvi", more: str = STEP) -> str:
     path = folder / f"{name}.toml"
     path.write_text(COUNTS.format(name=name, agent=agent, more=more))
     return str(path)
@@ -83,13 +84,13 @@ def test_the_shipped_forecasts_are_of_this_code_and_stand_while_it_does_the_same
 
 def test_a_world_of_other_parameters_beside_the_card_is_another_forecast(tmp_path):
     folder, home = shutil.copytree(DATA / "riverswim", tmp_path / "river"), home_at(tmp_path / "home")
-    asked = Path(recipe(tmp_path, "one", more=f"[privacy]\nrho = 1.0\n{WORLD}"))
-    asked.write_text(asked.read_text().replace('card = "riverswim"', f'card = "{folder / "card.toml"}"'))
+    asked = recipe(tmp_path, "one", more=STEP + WORLD)
+    change(Path(asked), 'card = "riverswim"', f'card = "{folder / "card.toml"}"')
     keys = set[str]()
     for left in (None, 0.005, 0.9):
         if left is not None:
             (folder / "world.toml").write_text(f'name = "riverswim"\n\n[params]\nleft_reward = {left}\n')
-        keys.add(forecast_key(setting(str(asked), home), 1_000, 3))
+        keys.add(forecast_key(setting(asked, home), 1_000, 3))
     assert len(keys) == 3
 
 
@@ -157,18 +158,12 @@ def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch, requ
     def refuse(*args, **kwargs):
         raise AssertionError("a store, a ledger or a log was opened")
 
-    import flows.jobs.registration
-
-    for module, name in (
-        (flows.jobs.registration, "latest"),
-        (flows.jobs.registration, "ledger_for"),
-        (flows.jobs.registration, "open_ledger"),
-    ):
-        monkeypatch.setattr(module, name, refuse)
+    for place in ("latest", "ledger_for", "open_ledger"):
+        monkeypatch.setattr(f"flows.jobs.registration.{place}", refuse)
     monkeypatch.setattr(Home, "store", property(refuse))
     monkeypatch.setattr(Home, "ledger_of", refuse)
-    monkeypatch.setattr("polars.scan_parquet", refuse)
-    monkeypatch.setattr("polars.read_parquet", refuse)
+    for reads in ("scan_parquet", "read_parquet"):
+        monkeypatch.setattr(f"polars.{reads}", refuse)
     # real people: not a row of theirs lies on the shelf, and the card is enough
     for name in ("riverswim", "riverswim_linear", "double_integrator", "two_step_adults"):
         found = foresee_job(name, home_at(tmp_path / "home"), people=200)
@@ -179,17 +174,12 @@ def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch, requ
 
 
 def test_the_verb_shows_it_and_can_leave_it_out(tmp_path, few):
-    asked = recipe(tmp_path, "shown")
-
-    def plan(*more: str) -> str:
-        done = invoke("--home", tmp_path / "home", "plan", asked, *more)
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    told = json.loads(plan("--json", "--people", "2000"))
+    home, plan = tmp_path / "home", ("plan", recipe(tmp_path, "shown"))
+    told = answer(home, *plan, "--people", 2000)
     assert told["quality"]["episodes"] == 2000 and {"mechanisms", "rho", "allowed"} <= set(told)
-    assert "quality     suboptimality" in plan() and "not a promise" in plan()
-    assert "quality" not in json.loads(plan("--json", "--no-quality"))
+    shown = invoke("--home", home, *plan).stdout
+    assert "quality     suboptimality" in shown and "not a promise" in shown
+    assert "quality" not in answer(home, *plan, "--no-quality")
 
 
 @pytest.fixture
@@ -214,30 +204,21 @@ def test_the_best_policy_keeps_to_allowed_actions(icu):
     mdp, task = draw_surrogate(icu, np.random.default_rng(3)), task_of(icu)
     free = best_allowed(mdp, task)
     assert free == pytest.approx(float(mdp.start @ optimal_values(mdp)[1][0]))
-    barred = replace(task, allowed=task.allowed & (np.arange(25) < 5))
-    assert best_allowed(mdp, barred) < free
+    assert best_allowed(mdp, replace(task, allowed=task.allowed & (np.arange(25) < 5))) < free
 
 
 def test_a_nightly_counter_is_foreseen_with_the_noise_of_its_noisiest_night(tmp_path, few):
-    once = f"[privacy]\nrho = 0.1\n{WORLD}"
+    once, home = f"[privacy]\nrho = 0.1\n{WORLD}", home_at(tmp_path / "home")
     nightly = once + "[nightly]\nnights = 300\nfirst = 2026-01-01\n"
-    one, many = (
-        foresee_job(recipe(tmp_path, n, more=m), home_at(tmp_path / "home")) for n, m in (("a", once), ("b", nightly))
-    )
+    one, many = (foresee_job(recipe(tmp_path, "n", more=more), home) for more in (once, nightly))
     assert many["suboptimality"]["mean"] > one["suboptimality"]["mean"] and many["abstains"] >= one["abstains"]
 
 
 def test_a_world_named_for_real_people_is_not_opened(tmp_path, few):
-    (tmp_path / "shop").mkdir()
-    folder = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db", cap=3.0)
-    path = folder / "plain.toml"
-    text = RECIPE.format(name="plain", agent="dp-apvi", privacy="[privacy]\nrho = 1.0\n")
-    path.write_text(text + '[evaluate]\nworld = "no_such_module:world"\nbehaviour = "uniform"\n')
+    known = '[evaluate]\nworld = "no_such_module:world"\nbehaviour = "uniform"\n'
+    path = write_recipe(lay_out(tmp_path / "shop", kind="real"), "plain", more=known)
     found = foresee_job(str(path), home_at(tmp_path / "home"))
     assert found["suboptimality"]["mean"] > 0 and "no_such_module" not in str(found)
-
-
-STEP = "[privacy]\nrho = 1.0\n"
 
 
 @pytest.mark.slow
@@ -251,10 +232,10 @@ def test_the_forecast_prefers_counts_where_one_step_is_worth_nothing(tmp_path, f
 
 @pytest.mark.slow
 def test_one_table_is_proposed_where_the_declared_world_has_alike_steps_and_only_there(tmp_path, few, rivals):
-    told = foresee_job(recipe(tmp_path, "known", more=STEP + WORLD), home_at(tmp_path / "home"), people=2_000)
-    assert told["prefers"]["agent"] == "dp-apvi" and "dp-one-step" in {r["agent"] for r in told["rivals"]}
-    assert 'dynamics = "stationary"' in told["proposes"]
-    assert "stationary" in {r.get("dynamics") for r in told["rivals"]}
+    found = foresee_job(recipe(tmp_path, "known", more=STEP + WORLD), home_at(tmp_path / "home"), people=2_000)
+    assert found["prefers"]["agent"] == "dp-apvi" and "dp-one-step" in {r["agent"] for r in found["rivals"]}
+    assert 'dynamics = "stationary"' in found["proposes"]
+    assert "stationary" in {r.get("dynamics") for r in found["rivals"]}
     blind = foresee_job(recipe(tmp_path, "blind"), home_at(tmp_path / "home"), people=2_000)
     assert "proposes" not in blind and {r.get("dynamics") for r in blind["rivals"]} == {None}
 
@@ -262,8 +243,8 @@ def test_one_table_is_proposed_where_the_declared_world_has_alike_steps_and_only
 @pytest.mark.slow
 def test_no_rival_of_a_counter_but_a_counter_and_of_a_baseline_no_private_one(tmp_path, few, rivals):
     nightly = STEP + WORLD + "[nightly]\nnights = 30\nfirst = 2026-01-01\n"
-    told = foresee_job(recipe(tmp_path, "nights", more=nightly), home_at(tmp_path / "home"), people=2_000)
-    assert {r["agent"] for r in told["rivals"]} == {"dp-apvi"}
+    found = foresee_job(recipe(tmp_path, "nights", more=nightly), home_at(tmp_path / "home"), people=2_000)
+    assert {r["agent"] for r in found["rivals"]} == {"dp-apvi"}
     exact = foresee_job(recipe(tmp_path, "exact", "apvi", WORLD), home_at(tmp_path / "home"), people=2_000)
     assert not any(r["agent"].startswith("dp-") for r in exact["rivals"])
 
@@ -305,20 +286,13 @@ def test_a_plan_values_what_practice_never_does_as_the_run_does(tmp_path, few, m
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "untried_world.py").write_text(_UNTRIED)
-    world, log = "untried_world:untried", tmp_path / "log"
-
-    def told(*asked: object) -> Any:
-        done = invoke("--home", tmp_path / "home", *asked, "--json")
-        assert done.exit_code == 0, done.output
-        return json.loads(done.stdout)
-
-    told("simulate", world, "--logs", "--behaviour", "habit", "--episodes", 500, "--to", log)
-    told("ingest", log)
-    known = f'[privacy]\nrho = 1.0\n[evaluate]\nworld = "{world}"\nbehaviour = "habit"\n'
-    path = tmp_path / "noisy.toml"
-    path.write_text(COUNTS.format(name="noisy", agent="dp-apvi", more=known).replace("riverswim", str(log), 1))
-    plan, run = told("plan", path)["quality"], told("run", path)
-    truth = json.loads((Path(run["folder"]) / "report.json").read_text())["truth"]
+    world, log, home = "untried_world:untried", tmp_path / "log", tmp_path / "home"
+    answer(home, "simulate", world, "--logs", "--behaviour", "habit", "--episodes", 500, "--to", log)
+    answer(home, "ingest", log)
+    path = recipe(tmp_path, "noisy", more=f'{STEP}[evaluate]\nworld = "{world}"\nbehaviour = "habit"\n')
+    change(Path(path), "riverswim", str(log))
+    plan, run = answer(home, "plan", path)["quality"], answer(home, "run", path)
+    truth = told(tmp_path, run["run"])["truth"]
     assert plan["optimum"] == pytest.approx(truth["v_star"])
     assert plan["reference"]["suboptimality"] == pytest.approx(truth["v_star"] - truth["v_uniform"])
     assert plan["suboptimality"]["mean"] == pytest.approx(truth["suboptimality"], abs=0.05)

@@ -3,21 +3,96 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from flows.config.recipe import setting
+from flows.config.recipe import nightly_counter, setting
+from flows.jobs.proof import verify_run_job
+from flows.server.recorded import StepError, quietly
+from pipeline.ledger.ledger import Ledger
 from pipeline.logs.store import latest
 from pipeline.transaction import release_once as module
-from reticent import BudgetError, LogError, Store, audit
-from tests.flows.gated import STRICT, Shop, typo
-from tests.flows.shop import rows
+from pipeline.transaction.continual_step import append_step
+from pipeline.transaction.drawing import GateError
+from reticent import BudgetError, CardError, LogError, Store, audit, load_card
+from tests.flows.nights import stop_clock
+from tests.flows.shop import SCHEDULE, add, change, lay_out, rows, write_log
 from tests.flows.verb import reticent
-from tests.jobs import plan_job, proof_of, wrong_of
+from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, plan_job, proof_of, register_job, run_job, wrong_of
 
 pytestmark = pytest.mark.usefixtures("unread")
+slow = partial(pytest.param, marks=pytest.mark.slow)
+STRICT = "[tolerance]\nunknown_label = 0.0\n"
+
+
+def typo(log, people=400):
+    """The log as somebody writes it who calls the cold lukewarm."""
+    return [(u, v, t, "lukewarm" if m == "cold" and int(u[1:]) < people else m, *more) for u, v, t, m, *more in log]
+
+
+class Shop:
+    """A shop whose card tolerates nothing, and a log that may break it."""
+
+    def __init__(self, folder: Path, *, kind="real", cap=3.0, log=None, tolerance=STRICT):
+        self.folder = lay_out(folder / "shop", kind=kind, cap=cap, log=log)
+        self.card, self.home = self.folder / "card.toml", home_at(folder / "home")
+        add(self.card, tolerance)
+        if kind == "real":
+            register_job(str(self.folder), self.home)
+        self.ingest()
+
+    def ingest(self, log=None):
+        if log is not None:
+            write_log(self.folder, log)
+        return ingest_job(str(self.folder), self.home)
+
+    def run(self, name="private", **more):
+        return run_job(str(self.folder / f"{name}.toml"), self.home, **more)
+
+    @property
+    def ledger(self) -> Ledger:
+        return ledger_in(self.folder if (self.folder / "ledger.db").exists() else self.home.root)
+
+    @property
+    def spent(self) -> Fraction:
+        return self.ledger.account("shop").spent
+
+    def kinds(self):
+        return [e.kind for e in self.ledger.entries() if e.kind not in ("KEY", "DRAW")]
+
+
+class Nights(Shop):
+    """The same shop with a scheduled recipe: a calendar of months, or a counter."""
+
+    def __init__(self, folder, monkeypatch, nightly=True, **more):
+        super().__init__(folder, **more)
+        self._patch = monkeypatch
+        table = '[nightly]\nnights = 8\nfirst = "2026-01-01"\n' if nightly else '[schedule]\nrelease = "monthly"\n'
+        change(self.folder / "private.toml", SCHEDULE, table)
+
+    def on(self, night):
+        stop_clock(self._patch, datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(days=night - 1))
+
+    def night(self, night, log=None):
+        self.on(night)
+        if log is not None:
+            write_log(self.folder, log)
+        return nightly_job(str(self.folder / "private.toml"), self.home)
+
+
+def proof_in(run):
+    """What a run's certificate says."""
+    return json.loads((Path(run["folder"]) / "certificate.json").read_text())
+
+
+def assert_proved(run, shop):
+    """Every check of the verifier passes."""
+    assert all(c.ok for c in proof_of(Path(run["folder"]), shop.folder).checks)
 
 
 def said(shop, *words):
@@ -27,9 +102,8 @@ def said(shop, *words):
 def test_a_typo_is_caught_before_the_main_budget_is_spent_and_a_retry_is_answered_as_before(tmp_path):
     shop, told = Shop(tmp_path, log=typo(rows())), []
     for _ in range(2):
-        with pytest.raises(
-            LogError, match=r"unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"
-        ) as stopped:
+        why = r"unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"
+        with pytest.raises(LogError, match=why) as stopped:
             shop.run()
         told.append(str(stopped.value))
     assert len(set(told)) == 1 and shop.spent == Fraction(1, 50) and not list(shop.home.runs.iterdir())
@@ -37,8 +111,7 @@ def test_a_typo_is_caught_before_the_main_budget_is_spent_and_a_retry_is_answere
     assert done.returncode == 3 and told[0].splitlines()[0] in done.stderr
     assert shop.kinds() == ["REGISTER", "INTENT", "COMMIT"]
     # what is tolerated is compared with the committed answer, whatever it is raised to
-    card = shop.folder / "card.toml"
-    card.write_text(card.read_text().replace("unknown_label = 0.0", "unknown_label = 1.0"))
+    change(shop.card, "unknown_label = 0.0", "unknown_label = 1.0")
     shop.run()
     assert shop.spent <= 1 and shop.kinds().count("INTENT") == 2
 
@@ -98,7 +171,7 @@ def test_a_release_of_before_there_were_gates_is_replayed_without_one(tmp_path, 
     spent = shop.spent
     answer = shop.run()
     assert answer["replayed"] and shop.spent == spent
-    proof = json.loads((Path(answer["folder"]) / "certificate.json").read_text())
+    proof = proof_in(answer)
     assert "gate" not in proof and proof["ledger"]["run_key"] == old.run_key
     assert plan_job(str(shop.folder / "private.toml"), shop.home)["replays"]
 
@@ -115,23 +188,16 @@ def test_plan_lists_the_gate_and_its_share(tmp_path):
     assert again["replays"] and again["remaining_after"] == pytest.approx(spent)
 
 
-@pytest.mark.parametrize(
-    ("name", "share"),
-    [
-        ("private", "0.1"),
-        pytest.param("both", "0.02", marks=pytest.mark.slow),
-        pytest.param("pure", "0.02", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("name", "share"), [("private", "0.1"), slow("both", "0.02"), slow("pure", "0.02")])
 def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
     shop = Shop(tmp_path)
     recipe = shop.folder / f"{name}.toml"
-    recipe.write_text(recipe.read_text().replace("[privacy]\n", f"[privacy]\ngate = {share}\n"))
+    change(recipe, "[privacy]\n", f"[privacy]\ngate = {share}\n")
     answer = shop.run(name)
     promise = answer["guarantee"]
     asked = promise["asked"]
     assert all(promise[loss] <= asked[loss] for loss in asked) and shop.spent <= Fraction(str(promise["rho"]))
-    assert all(c.ok for c in proof_of(Path(answer["folder"]), shop.folder).checks)
+    assert_proved(answer, shop)
     plan = plan_job(str(recipe), shop.home)
     assert plan["rho"] == pytest.approx(promise["rho"]) and plan["epsilon"] == pytest.approx(promise["epsilon"])
 
@@ -140,26 +206,18 @@ def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
 def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, version):
     """Without one, a typo in a table of labels costs the whole budget; plan says so where it may happen."""
     shop = Shop(tmp_path, log=typo(rows()), tolerance="")
-    card = shop.folder / "card.toml"
-    card.write_text(card.read_text().replace("schema_version = 1", f"schema_version = {version}"))
+    change(shop.card, "schema_version = 1", f"schema_version = {version}")
     rules = ["unknown_label"] if version == 2 else []
     assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == rules
     if version == 2:
         with pytest.raises(LogError, match="the card accepts 40,"):
             shop.run()
-        card.write_text(card.read_text() + "[tolerance]\n")
+        add(shop.card, "[tolerance]\n")
         assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == []
     shop.run()
 
 
-@pytest.mark.parametrize(
-    ("tolerance", "kind"),
-    [
-        (0.4, "real"),
-        pytest.param(1, "real", marks=pytest.mark.slow),
-        pytest.param(0.4, "synthetic", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("tolerance", "kind"), [(0.4, "real"), slow(1, "real"), slow(0.4, "synthetic")])
 def test_ingest_warns_where_the_gate_may_stop_a_run(tmp_path, tolerance, kind):
     """A share of rows that ingest accepts may be rows of nearly everybody, whom the gate counts."""
     shop = Shop(tmp_path, kind=kind, log=typo(rows()), tolerance=f"[tolerance]\nunknown_label = {tolerance}\n")
@@ -168,14 +226,14 @@ def test_ingest_warns_where_the_gate_may_stop_a_run(tmp_path, tolerance, kind):
 
 
 def test_plan_is_loud_where_nothing_stops_a_run(tmp_path):
-    shop, card = Shop(tmp_path, tolerance=""), tmp_path / "shop" / "card.toml"
+    shop = Shop(tmp_path, tolerance="")
     plan = ("plan", shop.folder / "private.toml", "--no-quality")
     assert "gate: NONE" in said(shop, *plan).stdout
-    card.write_text(card.read_text() + STRICT)
+    add(shop.card, STRICT)
     assert "break unknown_label" in said(shop, *plan).stdout
 
 
-@pytest.mark.parametrize("table", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("table", [False, slow(True)])
 def test_the_audit_attacks_the_gate(tmp_path, table):
     shop = Shop(tmp_path)
     found = audit(shop.folder / "private.toml", store=Store(shop.home.root), draws=1500, table=table)
@@ -193,8 +251,7 @@ def test_nothing_is_charged_for_the_gate_of_a_run_that_the_budget_does_not_allow
 
 def test_no_share_is_no_gate(tmp_path):
     shop = Shop(tmp_path, log=typo(rows()))
-    recipe = shop.folder / "private.toml"
-    recipe.write_text(recipe.read_text().replace("[privacy]\n", "[privacy]\ngate = 0.0\n"))
+    change(shop.folder / "private.toml", "[privacy]\n", "[privacy]\ngate = 0.0\n")
     assert not shop.run()["replayed"] and shop.kinds().count("INTENT") == 1
 
 
@@ -204,4 +261,76 @@ def test_synthetic_people_are_counted_exactly_and_for_nothing(tmp_path):
         shop.run()
     assert shop.spent == 0
     shop.ingest(rows())
-    assert "gate" not in json.loads((Path(shop.run()["folder"]) / "certificate.json").read_text())
+    assert "gate" not in proof_in(shop.run())
+
+
+@pytest.mark.parametrize("nightly", [True, slow(False)])
+def test_a_scheduler_that_goes_on_for_ever_pays_for_one_answer(tmp_path, monkeypatch, nightly):
+    shop = Nights(tmp_path, monkeypatch, nightly, log=typo(rows()))
+    for night in range(1, 4):
+        with pytest.raises(LogError, match="Only the gate"):
+            shop.night(night, typo(rows(seed=night)))
+    assert shop.spent == Fraction(1, 50)
+
+
+def test_a_counter_begins_once_its_operator_asks_again_and_no_night_is_asked_after_that(tmp_path, monkeypatch):
+    shop = Nights(tmp_path, monkeypatch, log=typo(rows()))
+    with pytest.raises(LogError, match="Only the gate"):
+        shop.night(1)
+    shop.on(2)
+    shop.ingest(rows())
+    first = shop.run()
+    proof = proof_in(first)
+    assert Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50) <= 1 and "gate" in proof
+    assert_proved(first, shop)
+    # later nights name the same gate, ask none, and take what comes
+    third = shop.night(3, typo(rows(seed=7)))
+    assert shop.spent == Fraction(proof["rho_exact"]) + Fraction(1, 50) and third["exit"] == 3
+    again = proof_in(third)
+    assert again["gate"] == proof["gate"] and again["rho_exact"] == proof["rho_exact"]
+    assert_proved(third, shop)
+
+
+def test_a_counter_of_before_there_were_gates_goes_on_without_one(tmp_path, monkeypatch):
+    shop = Nights(tmp_path, monkeypatch, log=rows())
+    shop.on(1)
+    s = setting(str(shop.folder / "private.toml"), shop.home)
+    append_step(nightly_counter(s), shop.ledger, shop.home.store, s.recipe.terms.noise(), date(2026, 1, 1))
+    spent = shop.spent
+    answer = shop.night(2, typo(rows(seed=3)))
+    assert shop.spent == spent and answer["counter"]["night"] == 2
+    assert "gate" not in proof_in(answer)
+
+
+def test_what_is_made_again_from_card_and_recipe_is_the_gated_run(tmp_path, monkeypatch):
+    shop = Shop(tmp_path)
+    answer = shop.run()
+    folder, card = Path(answer["folder"]), load_card(shop.folder / "card.toml")
+    proof = verify_run_job(folder, shop.ledger.entries, card)
+    assert proof.ok and not [c for c in proof.checks if c.ok is None], proof.checks
+    # another share asked for is another gate, and another release
+    change(folder / "recipe.toml", "[privacy]\n", "[privacy]\ngate = 0.1\n")
+    assert not verify_run_job(folder, shop.ledger.entries, card).ok
+
+
+def test_a_sampler_that_leaves_nothing_of_delta_is_refused_before_the_gate_is_charged(tmp_path, monkeypatch):
+    """The counter's noise is drawn exactly, its gate's is not: both were charged, and no page could be made."""
+    shop = Nights(tmp_path, monkeypatch, cap=300.0)
+    recipe = shop.folder / "private.toml"
+    change(recipe, "rho = 1.0", 'rho = 1.0\nsampler = "table"')
+    add(recipe, 'counter = "toeplitz"\n')
+    shop.on(1)
+    for job in (plan_job, run_job):
+        with pytest.raises(CardError, match="sampler = 'table' would use up delta"):
+            job(str(recipe), shop.home)
+    assert not shop.spent
+
+
+def test_a_server_hears_the_kind_of_an_error_and_not_its_text():
+    """Of a run that its gate stopped it hears that it is over."""
+    caught = []
+    assert quietly(Mock(side_effect=GateError("12 people")), caught) is None and isinstance(caught[0], GateError)
+    with pytest.raises(StepError) as told:
+        quietly(lambda: int("canary"), [])
+    assert str(told.value).startswith("ValueError: ") and "canary" not in str(told.value)
+    assert told.value.__context__ is None

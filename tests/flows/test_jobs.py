@@ -1,39 +1,39 @@
-"""The offline job end to end, in process: contracts of the folder, the ledger and the refusals."""
+"""The offline job end to end: contracts of the folder, the ledger and the refusals; when a value is a bound."""
 
 from __future__ import annotations
 
+import csv
 import json
+from collections import Counter
 from fractions import Fraction
 
-import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.learners import tabular
+from flows.config.recipe import Setting, check_numbered
+from flows.verbs import summary
+from pipeline.facts.answers import RunAnswer
+from pipeline.learners import tabular, tabular_facts
+from pipeline.learners.tabular_facts import setting_key
+from pipeline.ledger.certificate import Route, assumptions
 from pipeline.privacy.noise import FastOsNoise, RealDataError, SeededNoise
-from reticent import BudgetError, CardError
-from tests.flows.shop import lay_out, rows
-from tests.flows.verb import reticent
-from tests.jobs import home_at, ingest_job, ledger_of, plan_job, policy_of, proof_of, register_job, run_job
+from pipeline.worlds.simulated_logs import write_record
+from reticent import BudgetError, CardError, load_card, load_recipe
+from tests.campaigns.bad_input import toml
+from tests.flows.office import edit
+from tests.flows.shop import add, change, contents, lay_out, rows, write_recipe
+from tests.flows.verb import answer, reticent
+from tests.jobs import facts_of, home_at, ingest_job, ledger_of, plan_job, policy_of, proof_of, register_job, run_job
+from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 
 pytestmark = pytest.mark.usefixtures("unread")
-
-
-@pytest.fixture
-def shop(tmp_path):
-    return lay_out(tmp_path / "shop")
-
-
-@pytest.fixture
-def home(tmp_path, shop, opened):
-    return opened(tmp_path, kind="synthetic", ledger="home")[1]
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory, unread, opened):
     """A home with one run, for tests that only read, and what the run said."""
-    folder, found = opened(tmp_path_factory.mktemp("ran"), kind="synthetic", ledger="home")
+    folder, found = opened(tmp_path_factory.mktemp("ran"), kind="synthetic")
     return found, run_job(str(folder / "private.toml"), found)
 
 
@@ -52,34 +52,22 @@ def test_a_run_writes_the_whole_folder_and_charges_once(ran):
 
 
 def test_every_declared_cell_is_released_visited_or_not(shop, home):
-    r = run_job(str(shop / "both.toml"), home)
-    rows = pq.read_table(home.runs / r["run"] / "release.parquet")
+    rows = pq.read_table(home.runs / run_job(str(shop / "both.toml"), home)["run"] / "release.parquet")
     assert rows.column_names == ["table", "step", "state", "action", "next_state", "value"]
-    names, sizes = np.unique(rows["table"].to_pylist(), return_counts=True)
-    assert dict(zip(names.tolist(), sizes.tolist(), strict=True)) == {
-        "n_sa": 3 * 2 * 3,
-        "n_sas": 3 * 2 * 3 * 3,
-        "r_sa": 18,
-    }
+    assert Counter(rows["table"].to_pylist()) == {"n_sa": 3 * 2 * 3, "n_sas": 3 * 2 * 3 * 3, "r_sa": 18}
     assert str(rows.schema.field("value").type) == "int64"
 
 
 def test_a_second_run_replays_the_release_at_no_cost_and_to_the_byte(shop, home):
     first = run_job(str(shop / "private.toml"), home)
-    before = {p.name: p.read_bytes() for p in (home.runs / first["run"]).iterdir()}
+    before = contents(home.runs / first["run"])
     second = run_job(str(shop / "private.toml"), home)
-    assert second["replayed"] and second["run"] == first["run"]
-    assert second["ledger"] == first["ledger"]
-    assert {p.name: p.read_bytes() for p in (home.runs / second["run"]).iterdir()} == before
-
-
-def test_other_constants_on_the_same_release_are_free(shop, home):
-    first = run_job(str(shop / "private.toml"), home)
-    text = (shop / "private.toml").read_text().replace('constants = "practical"', 'constants = "paper"')
-    (shop / "paper.toml").write_text(text)
-    second = run_job(str(shop / "paper.toml"), home)
-    assert second["replayed"] and second["run"] != first["run"]
-    assert second["ledger"] == first["ledger"]
+    assert second["replayed"] and second["run"] == first["run"] and second["ledger"] == first["ledger"]
+    assert contents(home.runs / second["run"]) == before
+    # other constants on the same release are free
+    change(shop / "private.toml", 'constants = "practical"', 'constants = "paper"')
+    third = run_job(str(shop / "private.toml"), home)
+    assert third["replayed"] and third["run"] != first["run"] and third["ledger"] == first["ledger"]
 
 
 def test_the_certificate_recomputes_to_what_the_ledger_was_charged(ran):
@@ -100,11 +88,7 @@ def test_a_pure_run_promises_delta_zero(shop, home):
 
 def test_more_than_is_left_is_refused_before_a_row_is_read(shop, home, monkeypatch):
     run_job(str(shop / "private.toml"), home)
-
-    def read(*_: object) -> None:
-        raise AssertionError("a row was read")
-
-    monkeypatch.setattr(tabular, "aggregate", read)
+    monkeypatch.setattr(tabular, "aggregate", lambda *_: pytest.fail("a row was read"))
     with pytest.raises(BudgetError, match="Nothing was read"):
         run_job(str(shop / "greedy.toml"), home)
 
@@ -136,8 +120,7 @@ def test_prices_in_cents_are_summed_to_the_cent(tmp_path):
     """0.29 of a hundredth each is the 29th point of the lattice, although 0.29 · 100 is less than 29 in binary."""
     log = [(*row[:5], f"0.{i % 100:02}", row[6]) for i, row in enumerate(rows(300))]
     shop = lay_out(tmp_path / "cents", log=log)
-    card = shop / "card.toml"
-    card.write_text(card.read_text().replace("range = [0.0, 2.0]\nsteps = 2", "range = [0.0, 1.0]\nsteps = 100"))
+    change(shop / "card.toml", "range = [0.0, 2.0]\nsteps = 2", "range = [0.0, 1.0]\nsteps = 100")
     for words in (("ingest", shop), ("run", shop / "exact.toml")):
         assert reticent(*words, "--home", tmp_path / "home", cwd=tmp_path).returncode == 0
     summed = pq.read_table(next((tmp_path / "home" / "runs").glob("exact-*/release.parquet")))
@@ -167,15 +150,13 @@ def test_real_data_needs_a_registration_and_its_ledger_never_moves(tmp_path, rea
 
 def test_nobody_spends_more_than_the_cap_of_real_people_in_the_shell(tmp_path):
     """Leaving costs less than half of a run; whoever stays pays all of it."""
-    shop = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db", cap=1.0)
-    recipe = (shop / "private.toml").read_text()
-    (shop / "more.toml").write_text(recipe.replace("rho = 1.0", "rho = 1.9"))
-    for words in (("register", shop), ("ingest", shop)):
-        assert reticent(*words, cwd=tmp_path).returncode == 0
-    refused = reticent("run", shop / "more.toml", cwd=tmp_path)
+    shop = lay_out(tmp_path / "shop", kind="real", cap=1.0)
+    change(shop / "private.toml", "rho = 1.0", "rho = 1.9")
+    for verb in ("register", "ingest"):
+        assert reticent(verb, shop, cwd=tmp_path).returncode == 0
+    refused = reticent("run", shop / "private.toml", cwd=tmp_path)
     assert refused.returncode == 4 and ", left 1 of 1; ask for at most what is left" in refused.stderr
-    account = json.loads(reticent("ledger", "show", "--card", shop, "--json", cwd=tmp_path).stdout)["datasets"][0]
-    assert account["spent_rho"] == 0
+    assert answer(tmp_path / ".reticent", "ledger", "show", "--card", shop)["datasets"][0]["spent_rho"] == 0
 
 
 def test_real_data_refuses_seeded_and_no_noise_before_any_row(tmp_path, real):
@@ -191,7 +172,7 @@ def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
     home = home_at(tmp_path / "home")
     register_job(str(real), home)
     ingest_job(str(real), home)
-    (real / "private.toml").write_text((real / "private.toml").read_text() + '[evaluate]\nworld = "riverswim"\n')
+    add(real / "private.toml", '[evaluate]\nworld = "riverswim"\n')
     r = run_job(str(real / "private.toml"), home)
     facts = json.loads((home.runs / r["run"] / "report.json").read_text())
     assert "truth" not in facts and "truth" not in r
@@ -211,19 +192,17 @@ def test_a_refused_plan_says_what_would_still_fit(shop, home):
     run_job(str(shop / "private.toml"), home)
     refused = plan_job(str(shop / "greedy.toml"), home)
     assert not refused["allowed"] and refused["fits"]["rho"] <= 2.001
-    text = (shop / "greedy.toml").read_text().replace("rho = 2.5", f"rho = {refused['fits']['rho']!r}")
-    (shop / "fitting.toml").write_text(text)
-    assert plan_job(str(shop / "fitting.toml"), home)["allowed"]
-    assert run_job(str(shop / "fitting.toml"), home)["ledger"]["remaining_rho"] < 0.01
+    change(shop / "greedy.toml", "rho = 2.5", f"rho = {refused['fits']['rho']!r}")
+    assert plan_job(str(shop / "greedy.toml"), home)["allowed"]
+    assert run_job(str(shop / "greedy.toml"), home)["ledger"]["remaining_rho"] < 0.01
 
 
 def test_a_refused_pure_plan_says_the_epsilon_that_fits(shop, home):
     run_job(str(shop / "greedy.toml"), home)
-    text = (shop / "pure.toml").read_text()
-    (shop / "loud.toml").write_text(text.replace("epsilon = 1.0", "epsilon = 3.0"))
-    fits = plan_job(str(shop / "loud.toml"), home)["fits"]
-    (shop / "fitting.toml").write_text(text.replace("epsilon = 1.0", f"epsilon = {fits['epsilon']!r}"))
-    assert 0.9 < fits["epsilon"] < 1.1 and plan_job(str(shop / "fitting.toml"), home)["allowed"]
+    change(shop / "pure.toml", "epsilon = 1.0", "epsilon = 3.0")
+    fits = plan_job(str(shop / "pure.toml"), home)["fits"]
+    change(shop / "pure.toml", "epsilon = 3.0", f"epsilon = {fits['epsilon']!r}")
+    assert 0.9 < fits["epsilon"] < 1.1 and plan_job(str(shop / "pure.toml"), home)["allowed"]
 
 
 @pytest.mark.slow
@@ -238,9 +217,7 @@ def test_a_plan_shows_less_and_more_budget_fewer_and_more_people(shop, home):
 
 
 def fast_in(shop):
-    text = (shop / "private.toml").read_text().replace("rho = 1.0", 'rho = 1.0\nsampler = "table"')
-    (shop / "fast.toml").write_text(text)
-    return str(shop / "fast.toml")
+    return str(write_recipe(shop, "fast", privacy='[privacy]\nrho = 1.0\nsampler = "table"'))
 
 
 def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
@@ -258,8 +235,7 @@ def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
 
 def test_a_larger_cap_replays_what_the_fast_sampler_drew(shop, home):
     run_job(fast := fast_in(shop), home)
-    card = shop / "card.toml"
-    card.write_text(card.read_text().replace("rho = 3.0", "rho = 4.0"))
+    change(shop / "card.toml", "rho = 3.0", "rho = 4.0")
     register_job(str(shop), home, amend=True)
     assert run_job(fast, home)["replayed"]
 
@@ -269,3 +245,113 @@ def test_a_sampler_whose_share_of_delta_is_not_counted_is_refused(shop, home):
         run_job(str(shop / "private.toml"), home, noise=FastOsNoise())
     # before anything is charged
     assert not (home.root / "ledger.db").exists()
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """A shop of made-up people with a containment row and a record that fit each other."""
+    folder, home = lay_out(tmp_path / "people"), home_at(tmp_path / "home")
+    recipe = folder / "private.toml"
+    card = load_card(folder / "card.toml")
+    row = setting_key(card, load_recipe(recipe).terms) | {"draws": "100", "inside": "100"}
+    with (folder / "containment.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(row))
+        writer.writeheader()
+        writer.writerow(row)
+    write_record(folder, row["world"], row["behaviour"], 1, int(row["n"]), [folder / "log.csv"])
+    ingest_job(str(folder), home)
+    return folder, home
+
+
+def status(folder, home) -> str:
+    return run_job(str(folder / "private.toml"), home)["value"]["status"]
+
+
+def test_it_is_a_bound_its_ledger_says_how_the_log_was_made_and_it_is_made_again(measured):
+    folder, home = measured
+    assert status(folder, home) == "bound"
+    run = next(home.runs.iterdir())
+    made = facts_of(run).made
+    assert made is not None and made.episodes == 400
+    assert [e for e in ledger_of(home).entries() if e.kind == "PUBLISH"][-1].body["made"] == made.model_dump()
+    assert all(c.ok for c in proof_of(run, folder).checks)
+
+
+def other_log(folder) -> None:
+    """Another policy's log under the same card: a tenth of the people."""
+    lines = (folder / "log.csv").read_text().splitlines(keepends=True)
+    (folder / "log.csv").write_text("".join(lines[: len(lines) // 10]))
+
+
+def record(**changes):
+    """Writes another record of how the log was made."""
+    return lambda folder: edit(folder / "generated.json", lambda f: f.update(changes))
+
+
+OTHERS = {
+    "log": other_log,
+    "behaviour": record(behaviour="another"),
+    "episodes": record(episodes=40),
+    "no record": lambda folder: (folder / "generated.json").write_text("[]"),
+    "none": lambda folder: (folder / "generated.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("other", [pytest.param(o, marks=pytest.mark.slow if o[0] == "n" else ()) for o in OTHERS])
+def test_with_any_other_log_under_the_same_card_it_is_none(measured, other):
+    folder, home = measured
+    OTHERS[other](folder)
+    ingest_job(str(folder), home)
+    assert status(folder, home) == "modelled"
+
+
+def test_with_other_planner_code_it_is_none(measured, monkeypatch):
+    folder, home = measured
+    monkeypatch.setattr(tabular_facts, "syntax_digest", lambda _: "0" * 64)
+    assert status(folder, home) == "modelled"
+
+
+LAKE = '[recipe]\nname = "lake"\ncard = "card.toml"\nagent = "dp-apvi"\n\n[privacy]\nrho = 0.5\n'
+
+
+@pytest.mark.slow
+def test_an_episode_that_is_the_unit_is_no_person_in_any_page(tmp_path):
+    home, folder = home_at(tmp_path / "home"), tmp_path / "lake"
+    write_minari_hdf5(folder, LOG * 50)
+    (folder / "card.toml").write_text(toml(cards()["Minari in HDF5"]), encoding="utf-8")
+    (folder / "private.toml").write_text(LAKE, encoding="utf-8")
+    assert ingest_job(str(folder), home)["users"] == 200
+    result = run_job(str(folder / "private.toml"), home)
+    assert "replace one episode" in str(summary(RunAnswer.model_validate(result))[0])
+    told = json.loads((home.runs / result["run"] / "certificate.json").read_text(encoding="utf-8"))
+    text = json.dumps(told, ensure_ascii=False)
+    assert "Replacing one episode, meaning all rows of one episode (at most 4 steps; somebody with several" in text
+    assert "the files name no people: one episode is protected" in text and "identifies a person" not in text
+
+
+def card_of_records(folder, layout, **columns):
+    values = cards()[layout]
+    source = values["source"] | {"columns": values["source"]["columns"] | {"user_id": "episode"} | columns}
+    unit, budget = {"user": source["columns"]["user_id"], "users_public": 4000}, values["budget"] | {"ledger": "l.db"}
+    return card_of(values | {"kind": "real", "source": source, "unit": unit, "budget": budget}, folder)
+
+
+def test_a_record_numbered_by_order_is_replaced_and_never_gone(tmp_path):
+    with pytest.raises(ValueError, match="name a column of user ids"):
+        card_of_records(tmp_path, "Flat transitions")
+    text = " ".join(assumptions(card_of_records(tmp_path, "RLDS"), [], Route("hand")))
+    assert "one id's rows may be any other" in text and "or none" not in text
+    named = " ".join(assumptions(card_of_records(tmp_path, "Flat transitions", user_id="patient"), [], Route("hand")))
+    assert "or none" in named
+
+
+@pytest.mark.parametrize("extra", ["[nightly]\nnights = 4\nfirst = 2026-01-01\n", "[linear]\nhalves = true\n"])
+def test_what_looks_at_a_records_number_needs_ids_of_its_own(extra, tmp_path):
+    agent = "dp-apvi" if "nightly" in extra else "dp-vapvi"
+    values = card_of_records(tmp_path, "RLDS")
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(LAKE.replace("dp-apvi", agent) + "\n" + extra, encoding="utf-8")
+    with pytest.raises(CardError, match=r"r.toml: \[.*needs ids that no other record changes"):
+        check_numbered(Setting(load_recipe(recipe), values, home_at(tmp_path / "home")))
+    made_up = values.model_copy(update={"kind": "synthetic"})
+    check_numbered(Setting(load_recipe(recipe), made_up, home_at(tmp_path / "home")))

@@ -15,6 +15,8 @@ from flows.jobs.book import verify_job
 from pipeline.ledger.steps import counters_problem, noise_problem
 from reticent import BudgetError, CardError, Store, audit
 from tests.flows.nights import Shop, customers
+from tests.flows.office import edit as edited
+from tests.flows.shop import change
 from tests.flows.verb import invoke
 from tests.jobs import home_at, plan_job, run_job, wrong_of
 
@@ -29,9 +31,8 @@ def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, m
     told = before["counter"]
     assert (told["night"], told["drawn"], told["left"], told["charge_rho"]) == (1, 0, 7, pytest.approx(1, abs=0.01))
     assert before["allowed"] and before["rho"] == pytest.approx(told["charge_rho"]) and before["spent_before"] == 0
-    assert told["times_one_release"]["tonight"] == 4 and told["times_one_release"]["worst"] == pytest.approx(
-        8.95, abs=0.1
-    )
+    times = told["times_one_release"]
+    assert times["tonight"] == 4 and times["worst"] == pytest.approx(8.95, abs=0.1)
     shop.append(1, customers(0, 60))
     shop.on(3)
     now = plan_job(shop.recipe, shop.home)["counter"]
@@ -73,9 +74,8 @@ def test_run_takes_a_night_by_date_and_the_ledger_shows_it(tmp_path, monkeypatch
 
 def test_no_page_advises_a_test_that_plan_refuses(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch, kind="synthetic")
-    card = shop.folder / "card.toml"
     # enough to hold some out
-    card.write_text(card.read_text().replace("users_public = 400", "users_public = 4000"))
+    change(shop.folder / "card.toml", "users_public = 400", "users_public = 4000")
     runs = shop.night(1, customers(0, 60)), run_job(str(shop.folder / "pure.toml"), shop.home)
     for run, instead in zip(runs, ("a calendar such as [schedule]", "rho, or epsilon with delta"), strict=True):
         page = (Path(run["folder"]) / "report.md").read_text().replace("\\", "")
@@ -132,9 +132,7 @@ EDITS = {
 @pytest.mark.parametrize("edit", EDITS)
 def test_every_edit_of_a_nights_certificate_is_seen(night, tmp_path, edit):
     folder = shutil.copytree(night[0], tmp_path / night[0].name)
-    proof = json.loads((folder / "certificate.json").read_text())
-    EDITS[edit](proof)
-    (folder / "certificate.json").write_text(json.dumps(proof))
+    edited(folder / "certificate.json", EDITS[edit])
     assert wrong_of(folder, tmp_path, night[2])
 
 
@@ -165,10 +163,8 @@ def test_a_night_of_another_variance_or_domain_is_not_of_its_counter(night):
 
 def test_verify_of_the_whole_ledger_looks_at_its_counters(night, tmp_path):
     _, entries, _ = night
-    ledger = SimpleNamespace(
-        entries=lambda: forged(entries, variance=1), problem=lambda: None, lineages=list, where="here"
-    )
-    found = verify_job(ledger, home_at(tmp_path))
+    of = {"entries": lambda: forged(entries, variance=1), "problem": lambda: None, "lineages": list, "where": "here"}
+    found = verify_job(SimpleNamespace(**of), home_at(tmp_path))
     assert not found["ok"] and "entry 7 is of another domain" in found["problem"]
 
 
@@ -185,24 +181,23 @@ def test_the_page_says_which_night_it_is_and_what_it_covers(night):
     assert "This is night 3 (2026-01-03) of a counter over 8 nights (binary tree)" in page
 
 
-FIRST = 'first = "2026-01-01"'
+FIRST, RHO = 'first = "2026-01-01"', "[privacy]\nrho = 1.0\n"
 
 
 @pytest.mark.parametrize(
     ("agent", "privacy", "nightly", "wrong"),
     [
-        ("dp-apvi", "rho = 1.0", "nights = 8", "first"),
-        ("dp-apvi", "rho = 1.0", f"{FIRST}\nnights = 0", "greater than or equal to 1"),
-        ("dp-apvi", "rho = 1.0", f'{FIRST}\ncounter = "pile"', "'tree' or 'toeplitz'"),
-        ("apvi", None, FIRST, r"\[nightly\]"),
-        ("dp-apvi", "epsilon = 1.0", FIRST, r"\[nightly\]"),
-        ("dp-vapvi", "rho = 1.0", FIRST, r"\[nightly\]"),
+        ("dp-apvi", RHO, "nights = 8", "first"),
+        ("dp-apvi", RHO, f"{FIRST}\nnights = 0", "greater than or equal to 1"),
+        ("dp-apvi", RHO, f'{FIRST}\ncounter = "pile"', "'tree' or 'toeplitz'"),
+        ("apvi", "", FIRST, r"\[nightly\]"),
+        ("dp-apvi", "[privacy]\nepsilon = 1.0\n", FIRST, r"\[nightly\]"),
+        ("dp-vapvi", RHO, FIRST, r"\[nightly\]"),
     ],
 )
 def test_a_recipe_that_no_counter_can_serve_is_refused(tmp_path, monkeypatch, agent, privacy, nightly, wrong):
     shop = Shop(tmp_path, monkeypatch)
-    asked = "" if privacy is None else f"[privacy]\n{privacy}\n"
-    text = f'[recipe]\nname = "x"\ncard = "card.toml"\nagent = "{agent}"\n{asked}[nightly]\n{nightly}\n'
+    text = f'[recipe]\nname = "x"\ncard = "card.toml"\nagent = "{agent}"\n{privacy}[nightly]\n{nightly}\n'
     (shop.folder / "x.toml").write_text(text)
     with pytest.raises(CardError, match=wrong):
         plan_job(str(shop.folder / "x.toml"), shop.home)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 from flows.config.recipe import Setting
+from pipeline.audits.attack import Silence
 from pipeline.learners.held_out import HeldOutRun, _policy_digest
+from pipeline.learners.one_step_learning import OneStepLearner, learn_step, next_question
+from pipeline.learners.terms import Privacy, Terms
+from pipeline.logs.target_sums import add_targets
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.drawing import key_of
+from pipeline.worlds.simulated_logs import sample_people
+from pipeline.worlds.surrogate import draw_surrogate
 from reticent import CardError, load_card, load_recipe
-from tests.flows.shop import CARD
+from tests.flows.shop import HELD, card_text, change
 from tests.flows.test_held_out_run import (
-    HELD,
     PEOPLE,
     assert_pays_for_both,
     assert_practice,
@@ -26,10 +34,9 @@ from tests.flows.test_held_out_run import (
     ledger,
     replays,
     shop,
-    told,
     write,
 )
-from tests.flows.verb import invoke
+from tests.flows.verb import answer, refusal, told
 from tests.jobs import home_at, plan_job, run_job
 
 __all__ = ["shop"]
@@ -45,17 +52,14 @@ def test_the_policy_is_the_confirmed_one_and_people_say_what_it_is_worth(shop, p
     found = told(shop, published)["evaluation"]
     assert found["estimator"] == "one-step-dr"
     assert_practice(found, 0.4)
-    names = [d["name"] for d in found["diagnostics"]]
-    assert any("confirm" in name for name in names)
+    assert any("confirm" in name for name in ([d["name"] for d in found["diagnostics"]]))
     assert found["calibrated"] is False, "coverage was measured for other sizes"
     # too few to tell how often the policy comes to a state, and an episode has several steps
     assert found["unweighted"] is True
     # the differences that are summed were cut, and bound nothing: what an episode can pay does
     value, left = (told(shop, published)[k] for k in ("value", "suboptimality"))
-    assert (
-        left["over"] == "all_policies"
-        and left["upper"] >= value["upper_trivial"] - value["lower"] > left["upper"] / 1.1
-    )
+    assert left["over"] == "all_policies"
+    assert left["upper"] >= value["upper_trivial"] - value["lower"] > left["upper"] / 1.1
     page = (shop / "home" / "runs" / published / "report.md").read_text()
     assert "The best of all policies would gain at most" in page and "no released number says less" in page
 
@@ -65,12 +69,6 @@ def test_one_entry_pays_for_five_stages_and_the_verifier_finds_the_same(shop, pu
     assert_pays_for_both(intent)
     assert Fraction(39, 10) < Fraction(intent.body["rho"]) <= 4
     assert_verified_and_free_again(shop, shop / "one_step.toml", published)
-
-
-def test_without_noise_the_evaluation_is_exact(shop):
-    found = told(shop, call(shop, "run", write(shop, "bare_step", agent="one-step", privacy=""))["run"])["evaluation"]
-    assert found["noise_variance"] == 0
-    assert found["improvement"]["lower"] > 0, "a call sells to the warm"
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +103,12 @@ def moods(tmp_path_factory):
 
 
 def lay_out_pooled(folder, moods='"cold", "warm"'):
-    card = CARD.format(name="shop", kind="synthetic", ledger="home", cap=300.0).replace('"cold", "warm"', moods)
+    card = card_text(cap=300.0, people=PEOPLE).replace('"cold", "warm"', moods)
     return ingested(folder, card.replace("horizon = 3", 'horizon = 3\ndynamics = "stationary"'))
+
+
+def plan_of(folder, recipe):
+    return Setting(load_recipe(recipe), load_card(folder / "card.toml"), home_at(folder / "home")).plan
 
 
 def test_groups_of_states_are_asked_where_people_are_heard(pooled):
@@ -119,8 +121,7 @@ def test_groups_of_states_are_asked_where_people_are_heard(pooled):
     assert release.derived["c_group"].tolist() == [0, 0]
     assert release.joint_rho is not None and Fraction(109, 10) < release.joint_rho <= 11
     assert_verified_and_free_again(pooled, asked, run)
-    found = told(pooled, run)["evaluation"]
-    assert found["improvement"]["lower"] > 0, "a call sells to the warm"
+    assert told(pooled, run)["evaluation"]["improvement"]["lower"] > 0, "a call sells to the warm"
 
 
 def test_groups_are_asked_of_no_one_below_nor_where_nobody_judges_nor_by_step(pooled, shop):
@@ -131,8 +132,7 @@ def test_groups_are_asked_of_no_one_below_nor_where_nobody_judges_nor_by_step(po
         (pooled, 11.0, "", 0),
         (shop, 11.0, HELD, 0),
     ):
-        path = write(folder, "threshold", agent="dp-one-step", privacy=f"[privacy]\nrho = {rho}", more=more)
-        plan = Setting(load_recipe(path), load_card(folder / "card.toml"), home_at(folder / "home")).plan
+        plan = plan_of(folder, write(folder, "threshold", "dp-one-step", f"[privacy]\nrho = {rho}", more))
         inner = getattr(plan, "plan", plan)
         assert (getattr(inner, "plan", inner)).groups == groups
 
@@ -140,8 +140,7 @@ def test_groups_are_asked_of_no_one_below_nor_where_nobody_judges_nor_by_step(po
 def test_the_groups_in_a_release_are_those_that_its_policy_rests_on(pooled):
     path = write(pooled, "rests", agent="dp-one-step", privacy="[privacy]\nrho = 11.5")
     folder = pooled / "home" / "runs" / call(pooled, "run", path)["run"]
-    plan = Setting(load_recipe(path), load_card(pooled / "card.toml"), home_at(pooled / "home")).plan
-    release = read_release(folder)
+    plan, release = plan_of(pooled, path), read_release(folder)
     assert plan.learn(release).files().digest == plan.learn(read_release(folder)).files().digest
     lost = {name: table for name, table in release.derived.items() if name != "c_group"}
     with pytest.raises(ValueError, match="other terms"):
@@ -159,9 +158,7 @@ def left_out(pooled):
 @pytest.mark.parametrize("more", ["pessimism = 0.5", "support = 3.0", "floor = 0.4"])
 def test_what_a_recipe_sets_of_a_pooled_policy_is_in_its_key(pooled, left_out, more):
     """Left out, these are not the usual ones here: the usual ones, typed, make another policy."""
-    typed = write(
-        pooled, "keyed", agent="dp-one-step", privacy="[privacy]\nrho = 12.5", more=f"[one_step]\n{more}\n{HELD}"
-    )
+    typed = write(pooled, "keyed", "dp-one-step", "[privacy]\nrho = 12.5", f"[one_step]\n{more}\n{HELD}")
     assert replays(pooled / "home", left_out) and not replays(pooled / "home", typed)
 
 
@@ -171,9 +168,8 @@ def test_auto_is_the_share_that_declared_people_and_budget_ask_for(pooled, rho, 
     keys = []
     for people in ('"auto"', share):
         text = f"[evaluate]\npeople = {people}\n"
-        path = write(pooled, "auto", agent="dp-one-step", privacy=f"[privacy]\nrho = {rho}", more=text)
-        card = load_card(pooled / "card.toml")
-        keys.append(key_of(card, 1, Setting(load_recipe(path), card, home_at(pooled / "home")).plan))
+        path = write(pooled, "auto", "dp-one-step", f"[privacy]\nrho = {rho}", text)
+        keys.append(key_of(load_card(pooled / "card.toml"), 1, plan_of(pooled, path)))
     assert keys[0] == keys[1]
 
 
@@ -181,8 +177,7 @@ def test_auto_is_the_share_that_declared_people_and_budget_ask_for(pooled, rho, 
 def test_scores_get_more_of_the_budget_where_their_noise_is_most_of_an_interval(pooled, rho, share, scored):
     """From declared numbers alone; whatever the shares, the judges' part costs what it may."""
     text = f"[evaluate]\npeople = {share}\n"
-    path = write(pooled, "shares", agent="dp-one-step", privacy=f"[privacy]\nrho = {rho}", more=text)
-    plan = Setting(load_recipe(path), load_card(pooled / "card.toml"), home_at(pooled / "home")).plan
+    plan = plan_of(pooled, write(pooled, "shares", "dp-one-step", f"[privacy]\nrho = {rho}", text))
     follow, features, values = plan.evaluation.shares.values()
     assert values == Fraction(scored) and follow + features + values == 1 and 3 * follow == 5 * features
     paid, told = plan.charge()
@@ -201,7 +196,7 @@ def test_a_refusal_says_how_many_people_or_how_much_budget_it_takes(shop):
     text = (shop / "card.toml").read_text().replace(f"users_public = {PEOPLE}", "users_public = 6000")
     (shop / "many.toml").write_text(text)
     low = write(shop, "low", "dp-one-step", "[privacy]\nrho = 0.04")
-    low.write_text(low.read_text().replace('card = "card.toml"', 'card = "many.toml"'))
+    change(low, 'card = "card.toml"', 'card = "many.toml"')
     with pytest.raises(CardError, match=r"or ask for a larger rho, up to 1; dp-apvi was"):
         plan_job(str(low), home_at(shop / "home"))
     enough = write(shop, "enough", agent="dp-one-step", privacy="[privacy]\nrho = 2.8")
@@ -248,8 +243,7 @@ def test_a_later_question_that_earlier_answers_do_not_make_is_caught(moods, monk
     with monkeypatch.context() as insider:
         insider.setattr(HeldOutRun, "draw", forged)
         run = call(moods, "run", path)["run"]
-    done = invoke("--home", moods / "home", "ledger", "verify", run, "--card", moods / "card.toml", "--json")
-    checks = json.loads(done.stdout)
+    checks = answer(moods / "home", "ledger", "verify", run, "--card", moods / "card.toml", code=4)
     assert not checks["ok"] and name in checks["problem"], checks
 
 
@@ -288,11 +282,10 @@ def test_one_step_an_episode_is_evaluated_on_a_condition_and_without_a_z(tmp_pat
         f'[evaluate]\npeople = 0.3\nworld = "{world}"\nbehaviour = "uniform"\n'
     )
     for asked in (("simulate", world, "--logs", "--episodes", 8000, "--to", log), ("ingest", log), ("run", recipe)):
-        done = invoke("--home", tmp_path / "home", *asked, "--json")
-        assert done.exit_code == 0, done.output
+        call(tmp_path, *asked)
     folder = next((tmp_path / "home" / "runs").iterdir())
-    told = json.loads((folder / "report.json").read_text())
-    found, verdict = told["evaluation"], told["verdict"]
+    report = told(tmp_path, folder.name)
+    found, verdict = report["evaluation"], report["verdict"]
     assert found["calibrated"] and found["placebo"] is None and "past" not in found and found["hidden"] is None
     assert verdict["answer"] == "better" and verdict["confounding"]["status"] == "unchecked"
     page = (folder / "report.md").read_text()
@@ -314,3 +307,139 @@ def test_who_judges_begins_where_the_log_began_them_and_the_page_says_so(shop, t
         assert report["value"]["start"] == "people" and report["value"]["optimal_upper"] is None
         page = (tmp_path / "home" / "runs" / run / "report.md").read_text()
         assert "as of the people who judged it" in page and "not as domain.start declares" in page
+
+
+WALK = """
+schema_version = 1
+name = "walk"
+kind = "synthetic"
+unit = {{ user = "user_id", users_public = 3000 }}
+reward = {{ range = [0.0, 1.0], total = 1.0, on_entering = {{ well = 1.0 }} }}
+budget = {{ rho = 10.0 }}
+[domain]
+horizon = 4
+dynamics = "{dynamics}"
+states = {{ column = "state", features = "states.parquet", ends = ["well", "ill"] }}
+actions = {{ column = "action", labels = 3 }}
+[source]
+files = ["log.parquet"]
+columns = {{ user_id = "user_id", episode_id = "episode_id", step = "step", next_state = "next_state" }}
+"""
+WALK_RECIPE = '[recipe]\nname = "{name}"\ncard = "card.toml"\nagent = "{agent}"\n'
+
+
+def log_walk(folder, people=3000, seed=1):
+    """Six states of one number; action 1 cures more often the higher it is, action 2 never does."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for user in range(people):
+        state = int(rng.integers(6))
+        for step in range(4):
+            action = int(rng.choice(3, p=[0.5, 0.3, 0.2]))
+            chance = 0.15 + 0.08 * state * (action == 1) - 0.1 * (action == 2)
+            over = rng.random() < 0.5
+            after = ("well" if rng.random() < chance * 2 else "ill") if over else str(int(rng.integers(6)))
+            rows.append((user, 0, step, str(state), action, after))
+            if over:
+                break
+            state = int(after)
+    names = ["user_id", "episode_id", "step", "state", "action", "next_state"]
+    pl.DataFrame(rows, schema=names, orient="row").write_parquet(folder / "log.parquet")
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    log_walk(folder := tmp_path_factory.mktemp("logged"))
+    return folder / "log.parquet"
+
+
+@pytest.fixture
+def shelf(logged, tmp_path):
+    shutil.copy(logged, tmp_path)
+    table = {"state": [str(s) for s in range(6)], "severity": [float(s) for s in range(6)]}
+    pl.DataFrame(table).write_parquet(tmp_path / "states.parquet")
+
+    def write(dynamics="stationary", agent="dp-one-step", more="[privacy]\nrho = 2.0\n"):
+        (tmp_path / "card.toml").write_text(WALK.format(dynamics=dynamics))
+        recipe = tmp_path / f"{agent}.toml"
+        recipe.write_text(WALK_RECIPE.format(name=agent.replace("-", "_"), agent=agent) + more)
+        return recipe
+
+    return write
+
+
+@pytest.mark.parametrize("dynamics", ["stationary", "per_step"])
+def test_a_run_is_released_in_two_stages_replayed_and_verified(shelf, tmp_path, dynamics):
+    recipe, home = shelf(dynamics), tmp_path / "home"
+    answer(home, "ingest", tmp_path / "card.toml")
+    planned = answer(home, "plan", "--no-quality", recipe)
+    assert [m["table"] if "table" in m else m["name"] for m in planned["mechanisms"]]
+    assert 1.99 < planned["rho"] <= 2.0
+    first = answer(home, "run", recipe)
+    again = answer(home, "run", recipe)
+    assert again["ledger"]["spent_rho"] == first["ledger"]["spent_rho"] == pytest.approx(2, abs=0.01)
+    folder = home / "runs" / first["run"]
+    released = pq.read_table(folder / "release.parquet")
+    assert released.column_names == ["table", "step", "state", "action", "count", "sum", "value"]
+    steps = 4 if dynamics == "per_step" else 1
+    assert released["table"].to_pylist().count("q") == steps * 18
+    assert json.loads((folder / "policy.json").read_text())["elsewhere"] == "current practice"
+    rows = pq.read_table(folder / "policy.parquet").to_pylist()
+    assert rows and all(r["probability"] == 1 for r in rows)
+    if dynamics == "stationary":
+        # whoever is severe gains by the cure, at every step
+        assert {r["action"] for r in rows if r["state"] >= 3} == {1}
+    proof = answer(home, "ledger", "verify", first["run"], "--card", tmp_path / "card.toml")
+    assert proof["ok"] and any("joint loss" in check["what"] for check in proof["checks"])
+    assert "1" in json.dumps(answer(home, "policy", "act", first["run"], "--state", "5", "--step", "0"))
+    page = (folder / "report.html").read_bytes()
+    answer(home, "report", first["run"])
+    assert (folder / "report.html").read_bytes() == page
+
+
+def test_without_noise_both_agents_release_and_learn_the_same(shelf, tmp_path):
+    shelf()
+    card = load_card(tmp_path / "card.toml")
+    rng = np.random.default_rng(3)
+    mdp = draw_surrogate(card, rng)
+    people = sample_people(card, mdp, np.full(mdp.shape, 1 / 3), 2000, rng)
+    private, exact = Terms("r", "dp-one-step", Privacy(rho=1.0)), Terms("r", "one-step")
+    baseline, learnt = OneStepLearner().plan(card, exact).plan, []
+    for terms in (private, exact):
+        plan = OneStepLearner().plan(card, terms).plan
+
+        def drawn(stage, asked, plan=plan):
+            """What was drawn, seen as the tables without noise that it is."""
+            sums = add_targets(plan, asked, people)
+            found = baseline.stages[stage].draw(sums, Silence())
+            for name, table in plan.stages[stage].draw(sums, Silence()).tables.items():
+                np.testing.assert_array_equal(table, found.tables[name])
+            return found
+
+        first = drawn("v", None)
+        asked = next_question(baseline, first)
+        second = drawn("q", asked)
+        learnt.append(learn_step(baseline, exact, baseline.joined((first, second), asked)))
+    assert (learnt[0].policy.probabilities == learnt[1].policy.probabilities).all()
+    np.testing.assert_array_equal(learnt[0].found.advantage, learnt[1].found.advantage)
+
+
+@pytest.mark.parametrize(
+    ("agent", "more", "word"),
+    [
+        ("dp-one-step", "[privacy]\nepsilon = 1.0\n", "Gaussian"),
+        ("dp-one-step", "[privacy]\nrho = 1.0\ncalibration = 'paper'\nrelease = 'two_tables'\n", "one release"),
+        ("dp-apvi", "[privacy]\nrho = 1.0\n[one_step]\nfloor = 0.1\n", "belongs to dp-one-step and one-step"),
+        ("dp-one-step", "[privacy]\nrho = 1.0\n[one_step]\nfloor = 1.5\n", "floor"),
+        ("one-step", "[privacy]\nrho = 1.0\n", "dp-one-step"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_with_the_line(shelf, tmp_path, agent, more, word):
+    assert word in refusal(tmp_path / "home", "plan", shelf(agent=agent, more=more))
+
+
+def test_a_pooled_walk_without_ends_is_refused(shelf, tmp_path):
+    recipe = shelf()
+    change(tmp_path / "card.toml", ', ends = ["well", "ill"]', "")
+    change(tmp_path / "card.toml", "{ well =", '{ "1" =')
+    assert "per_step" in refusal(tmp_path / "home", "plan", recipe)

@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
+from flows.jobs.playing import played_again
+from flows.jobs.proof import Vouched
 from pipeline.facts.report import form_problem
 from pipeline.mdp.planning import optimum, policy_value
 from pipeline.online.rollouts import world_of
 from pipeline.online.trial import Trial
+from tests.flows.shop import change
+from tests.flows.verb import answer as call
+from tests.flows.verb import refusal
 from tests.jobs import facts_of
 
 CONTRACT = {
@@ -35,28 +38,10 @@ def write(folder, agent, world=RIVER, more="", episodes=200, privacy=PRIVATE, na
     return path
 
 
-def call(home, *words, code=0):
-    done = CliRunner().invoke(app, ["--home", str(home), *map(str, words), "--json"])
-    assert done.exit_code == code, (done.output, done.exception)
-    return json.loads(done.stdout)
-
-
-KINDS = {
-    "dp-ucbvi-jdp": (RIVER, ""),
-    "dp-ucbvi-ldp": (RIVER, ""),
-    "counts-shuffle": (RIVER, ""),
-    "private-linopt-vi": (RIVER, 'rewards = "learnt"'),
-    "private-linopt-po": (RIVER, ""),
-    "ldp-ucrl-vtr": (RIVER, ""),
-    "sdp-pe": (RIVER, ""),
-    "dp-apvi": (RIVER, ""),
-    "private-ofu-rl": (PLANT, ""),
-    "explore-then-commit": (PLANT, ""),
-    "private-adaptive-lqr": (PLANT, ""),
-    "dp-lqr": (PLANT, ""),
-}
-
-
+TABLES = ("dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle", "private-linopt-po", "ldp-ucrl-vtr", "sdp-pe", "dp-apvi")
+GAINS = ("private-ofu-rl", "explore-then-commit", "private-adaptive-lqr", "dp-lqr")
+KINDS = dict.fromkeys(TABLES, (RIVER, "")) | dict.fromkeys(GAINS, (PLANT, ""))
+KINDS["private-linopt-vi"] = (RIVER, 'rewards = "learnt"')
 # one of tables, one of gains; the others are as slow together as all the rest
 QUICK = ("dp-ucbvi-jdp", "dp-lqr")
 
@@ -158,9 +143,7 @@ def test_promoted_compared_and_drawn_again_the_same(copied, made, tmp_path):
 )
 def test_what_was_edited_does_not_verify(copied, file, old, new, says):
     home, folder = copied
-    text = (folder / file).read_text()
-    assert old in text
-    (folder / file).write_text(text.replace(old, new))
+    change(folder / file, old, new)
     proof = call(home, "ledger", "verify", folder.name, code=4)
     assert not proof["ok"] and says in proof["problem"]
 
@@ -168,13 +151,8 @@ def test_what_was_edited_does_not_verify(copied, file, old, new, says):
 def test_a_recipe_that_asks_for_less_noise_is_noticed_without_any_ledger(copied):
     """The broken twin: a folder whose certificate and release agree, and whose recipe releases something else."""
     _, folder = copied
-    recipe = folder / "recipe.toml"
-    recipe.write_text(recipe.read_text().replace("epsilon = 1.0", "epsilon = 3.0"))
-    from flows.jobs.playing import played_again
-    from flows.jobs.proof import Vouched
-
-    checks = list(played_again(folder, Vouched((), own=True)))
-    wrong = [c.what for c in checks if c.ok is False]
+    change(folder / "recipe.toml", "epsilon = 1.0", "epsilon = 3.0")
+    wrong = [c.what for c in played_again(folder, Vouched((), own=True)) if c.ok is False]
     assert "mechanisms and guarantee, played again from the recipe" in wrong
 
 
@@ -199,8 +177,7 @@ def test_a_world_is_the_released_model_of_a_run(swum, tmp_path):
     # post-processing: nothing was charged
     assert call(home, "ledger", "show") == before
     missing = write(tmp_path, "dp-ucbvi-jdp", 'name = "release:nowhere"', name="missing")
-    done = CliRunner().invoke(app, ["--home", str(home), "simulate", str(missing)])
-    assert "no run begins with 'nowhere'" in str(done.exception)
+    assert "no run begins with 'nowhere'" in refusal(home, "simulate", missing)
 
 
 def test_mixture_agents_play_any_tabular_world_at_any_horizon(tmp_path):
@@ -216,9 +193,7 @@ def test_a_world_of_the_wrong_kind_is_refused(tmp_path):
         ("private-ofu-rl", PLANT.replace("gamma = 0.5", "gamma = -1.0"), "unit ball"),
         ("private-ofu-rl", 'name = "plant"\nA = [[0.5]]\nhorizon = 3', "missing 1 required positional argument: 'B'"),
     ):
-        path = write(tmp_path, agent, world)
-        done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "simulate", str(path)])
-        assert says in str(done.exception), done.exception
+        assert says in refusal(tmp_path / "home", "simulate", write(tmp_path, agent, world))
 
 
 @pytest.mark.slow
@@ -236,8 +211,7 @@ def test_an_online_agent_starts_from_what_an_offline_run_released(swum, tmp_path
     assert str(home) not in (folder / "report.json").read_text() + (folder / "report.html").read_text()
     assert call(home, "ledger", "verify", started["run"])["ok"]
     both = write(tmp_path, "dp-ucbvi-jdp", world, f"{warm}\npooled = true", name="pooled", **plays)
-    pooled = call(home, "simulate", both)
-    assert pooled["regret"]["mean"] < 0.1 * cold["regret"]["mean"]
+    assert call(home, "simulate", both)["regret"]["mean"] < 0.1 * cold["regret"]["mean"]
     for place, more, says in (
         (RIVER, warm, "counts other states or actions than world"),
         (world, 'warm_start = "elsewhere"', "say run:NAME"),
@@ -245,9 +219,7 @@ def test_an_online_agent_starts_from_what_an_offline_run_released(swum, tmp_path
         (world, f'{warm}\nrewards = "learnt"', "brings transitions alone"),
         (world.replace("20", "25"), warm, "has counts of 20 steps"),
     ):
-        path = write(tmp_path, "dp-ucbvi-jdp", place, more, name="wrong")
-        done = CliRunner().invoke(app, ["--home", str(home), "simulate", str(path)])
-        assert says in str(done.exception), done.exception
+        assert says in refusal(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", place, more, name="wrong"))
 
 
 @pytest.mark.slow
@@ -267,8 +239,8 @@ def test_a_plant_logs_a_run_learns_it_and_an_online_agent_goes_on_in_what_was_re
     assert report.simulation.optimum == pytest.approx(learnt["truth"]["v_star"], abs=0.1)
     assert call(home, "ledger", "verify", played["run"])["ok"]
     for option in ("--bins", "--horizon"):
-        done = CliRunner().invoke(app, ["--home", str(home), "simulate", "lq-1", "--logs", option, "4"])
-        assert f"{option} belongs to worlds of states and actions" in str(done.exception)
+        refused = refusal(home, "simulate", "lq-1", "--logs", option, "4")
+        assert f"{option} belongs to worlds of states and actions" in refused
 
 
 PLANT_OF_MINE = """
@@ -296,9 +268,8 @@ def test_a_plant_of_ones_own_is_a_world_for_the_agents_of_plants(tmp_path, monke
     report = facts_of(Path(played["folder"]))
     assert "my_plants:plant, push 0.5" in report.simulation.world and report.simulation.optimum < 0
     assert call(tmp_path / "home", "ledger", "verify", played["run"])["ok"]
-    path = write(tmp_path, "dp-ucbvi-jdp", world, name="wrong")
-    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "simulate", str(path)])
-    assert "is a linear plant" in str(done.exception)
+    wrong = write(tmp_path, "dp-ucbvi-jdp", world, name="wrong")
+    assert "is a linear plant" in refusal(tmp_path / "home", "simulate", wrong)
 
 
 def test_nights_and_simulations_name_the_agent_alike(made, tmp_path):

@@ -78,8 +78,7 @@ class Night:
         entries = ledger_in(self.home).entries("shop")
         done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
         intents = [e for e in entries if e.kind == "INTENT"]
-        spent = ledger_in(self.home).account("shop").spent
-        assert spent == sum(Fraction(e.body["rho"]) for e in intents)
+        assert ledger_in(self.home).account("shop").spent == sum(Fraction(e.body["rho"]) for e in intents)
         return [e.body["rho"] for e in intents], [e.seq in done for e in intents]
 
 

@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import datetime
 import re
+import shutil
 import sys
 from fractions import Fraction
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-import pipeline.ledger.ledger as ledger_module
+import flows.jobs.nightly
+import flows.jobs.run
 from flows import cli
+from flows.config.home import Work
+from flows.jobs.intake import ingest_edition
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.parts import Split, evaluates, part_key, split_people
-from pipeline.logs.store import latest
+from pipeline.logs.store import check_delivery, earlier_twin, latest
 from pipeline.logs.summing import forget
+from pipeline.privacy.continual import exact_rows
 from pipeline.privacy.noise import OsNoise
-from reticent import load_card
-from tests.flows.same_key import same_key
-from tests.flows.shop import lay_out, rows
+from pipeline.statistics import private_sum
+from reticent import LogError, Store, load_card
+from tests.flows.nights import FIRST, Shop, customers
+from tests.flows.shop import add, change, lay_out, rows, same_key
+from tests.jobs import page_of
 
 # a label, a reward and a user id that stand nowhere else
 LABEL, REWARD, USER = "kanarienvogel-4711", "31415.92653", "u-schwalbe-0815"
@@ -32,7 +40,6 @@ LABEL, REWARD, USER = "kanarienvogel-4711", "31415.92653", "u-schwalbe-0815"
 SECRET, RESERVE = bytes(31) + b"\x03", Fraction(1, 2)
 
 RECORDS = {
-    "nobody": [],
     "one step": [(USER, 0, 0, "warm", "call", 2, True)],
     "all steps": [(USER, 0, t, "warm", "mail", 0, False) for t in range(3)],
     "too many steps": [(USER, 0, t, "cold", "none", 1, False) for t in range(9)],
@@ -49,6 +56,9 @@ RECORDS = {
 }
 
 
+ALL = [row for record in RECORDS.values() for row in record]
+
+
 class Clock(datetime.datetime):
     """The ledger's entries carry the time; here it stands still."""
 
@@ -57,16 +67,15 @@ class Clock(datetime.datetime):
         return cls(2026, 1, 1, tzinfo=tz)
 
 
-class Agreeing:
+def agreeing(noisy, exact):
     """Noise of the second run: what makes its noisy integers those of the first."""
+    names = iter(noisy)
 
-    def __init__(self, noisy):
-        self.noisy, self.exact, self.turn = noisy, None, 0
+    def draw(self, size, *_):
+        name = next(names)
+        return noisy[name] - exact[name].reshape(size)
 
-    def draw(self, size):
-        name = list(self.noisy)[self.turn]
-        self.turn += 1
-        return self.noisy[name] - self.exact[name].reshape(size)
+    return draw
 
 
 def reticent(root, *args):
@@ -83,22 +92,20 @@ def reticent(root, *args):
 
 def prepare(root, record, *, other):
     log = [*rows(120)[: len(rows(60))], *record, *rows(120)[len(rows(60)) :]]
-    shop = lay_out(root / "shop", kind="real", ledger="ledger.db", log=log)
+    shop = lay_out(root / "shop", kind="real", log=log)
     card = shop / "card.toml"
     # with the reserve of a ledger of real people
-    text = card.read_text().replace("reserve = 0\n", "")
+    change(card, "reserve = 0\n", "")
     if other:
-        text = text.replace('ends = ["gone"]', 'ends = ["gone"], other = true')
-        text = text.replace('"call"] }', '"call"], other = true }')
-    card.write_text(text)
+        change(card, 'ends = ["gone"]', 'ends = ["gone"], other = true')
+        change(card, '"call"] }', '"call"], other = true }')
     same_key(root / "home" / "store")
     # the same people are reserved in both worlds, and the one who differs teaches
     secret = shop / "ledger.db.people-key"
     secret.write_text(SECRET.hex())
     secret.chmod(0o600)
     assert not any(evaluates([USER], RESERVE, part_key(SECRET, "")))
-    assert reticent(root, "register", shop) == 0
-    assert reticent(root, "ingest", shop) == 0
+    assert reticent(root, "register", shop) == reticent(root, "ingest", shop) == 0
     loaded = load_card(card)
     whole = latest(root / "home" / "store", "shop")
     counts = aggregate(split_people(whole, Split(Fraction(0), part_key(SECRET, ""), RESERVE))[0], loaded)
@@ -113,8 +120,8 @@ def published(root):
 
 
 @pytest.fixture
-def still(monkeypatch):
-    monkeypatch.setattr(ledger_module, "datetime", Clock)
+def still(constants):
+    constants(clock=Clock)
 
 
 def run_world(root, monkeypatch, capfd, record, recipe, *, other, noisy=None):
@@ -123,10 +130,8 @@ def run_world(root, monkeypatch, capfd, record, recipe, *, other, noisy=None):
     capfd.readouterr()
     with monkeypatch.context() as hooked:
         if noisy is not None:
-            agreeing = Agreeing(noisy)
-            agreeing.exact = exact
-            hooked.setattr(OsNoise, "gaussian", lambda self, size, variance, kind: agreeing.draw(size))
-            hooked.setattr(OsNoise, "laplace", lambda self, size, scale, kind: agreeing.draw(size))
+            hooked.setattr(OsNoise, "gaussian", draw := agreeing(noisy, exact))
+            hooked.setattr(OsNoise, "laplace", draw)
         assert reticent(root, "run", shop / recipe) == 0
     said = capfd.readouterr()
     [folder] = (root / "home" / "runs").iterdir()
@@ -146,15 +151,11 @@ def run_pair(tmp_path, monkeypatch, capfd, first, second, recipe, *, other):
 
 # what is published where the person is not there, by whether the card knows other labels
 ALONE = {}
-
-
 # the others are the same code on other rows
 FAST = ("one step", "labels outside the domain", "a dropped episode", "many episodes", "a line that is no row")
 
 
-@pytest.mark.parametrize(
-    "record", [pytest.param(r, marks=() if r in FAST else pytest.mark.slow) for r in RECORDS if r != "nobody"]
-)
+@pytest.mark.parametrize("record", [pytest.param(r, marks=() if r in FAST else pytest.mark.slow) for r in RECORDS])
 def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, capfd, still, record):
     other = record in ("labels outside the domain", "many episodes")
     if other not in ALONE:
@@ -168,15 +169,13 @@ def test_every_published_byte_is_the_same_for_neighbours(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize("recipe", ["both.toml", pytest.param("pure.toml", marks=pytest.mark.slow)])
 def test_and_with_two_tables_and_with_laplace_noise(tmp_path, monkeypatch, capfd, still, recipe):
-    pair, differ = run_pair(
-        tmp_path, monkeypatch, capfd, RECORDS["one step"], RECORDS["all steps"], recipe, other=False
-    )
+    two = RECORDS["one step"], RECORDS["all steps"]
+    pair, differ = run_pair(tmp_path, monkeypatch, capfd, *two, recipe, other=False)
     assert differ and pair[0] == pair[1]
 
 
 def test_a_page_that_tells_the_number_of_rows_is_caught(tmp_path, monkeypatch, capfd, still):
-    import flows.jobs.run as publishing
-
+    publishing = flows.jobs.run
     original, publish = publishing.declared, publishing.publish_run
 
     def leaky(run, home, *others):
@@ -204,8 +203,7 @@ def readable(path: Path) -> bytes:
 
 @pytest.mark.parametrize("other", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_canaries_of_the_log_stand_nowhere_outside_the_store(tmp_path, capfd, other):
-    record = [row for name, rs in RECORDS.items() if name != "nobody" for row in rs]
-    shop, _ = prepare(tmp_path, record, other=other)
+    shop, _ = prepare(tmp_path, ALL, other=other)
     for verb in (
         ["plan", shop / "private.toml"],
         ["run", shop / "private.toml"],
@@ -232,3 +230,161 @@ def assert_nowhere_but_in_the_store(folder: Path, said: str, stored, *more) -> N
             assert canary.encode() not in text, (canary, where)
     kept = b"".join(readable(p) for p in (folder / "home" / "store").rglob("*.parquet"))
     assert all(canary.encode() in kept for canary in stored)
+
+
+NIGHTS = (1, 3)
+
+
+def watched(patch, wanted=()):
+    """Each night's rows before noise, and as they are drawn: as those of ``wanted``, as if the noise had fallen so."""
+    exact, drawn = [], []
+
+    def draw_rows(rows, leaf, blocks):
+        exact.append(exact_rows(rows, leaf, blocks.length))
+        fresh = exact[-1] + blocks.draw(len(rows))
+        drawn.append(wanted[len(drawn)] if len(drawn) < len(wanted) else fresh)
+        return drawn[-1]
+
+    patch.setattr(private_sum, "draw_rows", draw_rows)
+    # an operator's key is a secret of the home, whoever its people are
+    patch.setattr(Ed25519PrivateKey, "generate", lambda: Ed25519PrivateKey.from_private_bytes(bytes(32)))
+    return exact, drawn
+
+
+def published_by(shop):
+    """Every file of the runs but the lock, where the pointers lead, and the ledger."""
+    runs = shop.home.runs
+    files = (p for p in sorted(runs.rglob("*")) if p.is_file() and p.name != ".releasing")
+    pages = {str(p.relative_to(runs)): p.read_bytes() for p in files}
+    assert Store(shop.home.root).ledger(shop.folder).verify()["ok"]
+    links = {p.name: p.readlink() for p in runs.iterdir() if p.is_symlink()}
+    return pages, links, [(e.kind, e.at, dict(e.body)) for e in shop.ledger.entries()]
+
+
+def assert_same(a, b, files):
+    assert a[0].keys() == b[0].keys() and len(a[0]) == files
+    assert not [name for name in a[0] if a[0][name] != b[0][name]]
+    assert a[1:] == b[1:]
+
+
+def year(root, monkeypatch, records, wanted=()):
+    """Two nights, the second after an empty one; their rows, what was published, and what was said."""
+    shop, said = Shop(root, monkeypatch, nights=4), []
+    with monkeypatch.context() as hooked:
+        rows = watched(hooked, wanted)
+        for night, record in zip(NIGHTS, records, strict=True):
+            shop.night(night, [*customers(100 * night, 60), *record], say=said.append)
+    return rows, (*published_by(shop), re.sub(str(root), "ROOT", "\n".join(said)))
+
+
+def test_every_published_byte_of_two_nights_is_the_same_for_neighbours(tmp_path, monkeypatch):
+    """The person is there on night 1 only, or on night 3 only: her record moves to another leaf as well."""
+    (exact, drawn), a = year(tmp_path / "a", monkeypatch, (RECORDS["all steps"], []))
+    (beside, _), b = year(tmp_path / "b", monkeypatch, ([], RECORDS["one step"]), drawn)
+    assert_same(a, b, 18)
+    assert any((x != y).any() for x, y in zip(exact, beside, strict=True))
+
+
+BASE, MORE = customers(0, 60), customers(60, 60)
+# what two neighbours deliver on night 2: one person is the only news, the only rows, the only cause of a refusal
+NEWS = {
+    "a cumulative log": (BASE, [*BASE, *RECORDS["all steps"]]),
+    "tonight's rows only": ([], RECORDS["one step"]),
+    "no bytes": (None, RECORDS["all steps"]),
+    "a log beyond its card's tolerance": tuple(
+        [*MORE, *RECORDS[record]] for record in ("labels outside the domain", "one step")
+    ),
+}
+
+
+def two_nights(root, monkeypatch, delivered, wanted=()):
+    """Two nights by the nightly job, the second with ``delivered``; their rows, and everything that anybody sees."""
+    shop, shown = Shop(root, monkeypatch, nights=4, budget="[tolerance]\nunknown_label = 0.0\n"), []
+    recipe = shop.folder / "night.toml"
+    # a gate draws noise of its own, which the homes here do not share: tests/flows/test_gate.py has it
+    change(recipe, "[privacy]\n", "[privacy]\ngate = 0.0\n")
+    add(recipe, "\n[watch]\nstale_days = 1\n[promote]\n")
+
+    def step(name):
+        """A task as a server sees it: its name, and whether it failed."""
+
+        def called(work, *args, **kwargs):
+            shown.append((name, "failed"))
+            done = work(*args, **kwargs)
+            shown[-1] = (name, "done")
+            return done
+
+        return called
+
+    with monkeypatch.context() as hooked:
+        rows = watched(hooked, wanted)
+        for night, log in ((1, BASE), (2, delivered)):
+            if log is None:
+                (shop.folder / "log.csv").write_bytes(b"")
+            found = shop.job(night, log, work=Work(step))
+            # what a server is shown, and all but the exit code and the paths of what the shell prints
+            page = page_of(found)
+            kept = {k: v for k, v in found.items() if k not in ("exit", "folder", "report")}
+            shown.append((page.key, page.title, page.markdown, page.rows, kept))
+    return rows, (*published_by(shop), shown)
+
+
+# the others are the same code on other bytes
+QUICK_NEWS = ("a cumulative log", "a log beyond its card's tolerance")
+
+
+@pytest.mark.parametrize("news", [n if n in QUICK_NEWS else pytest.param(n, marks=pytest.mark.slow) for n in NEWS])
+def test_nobody_outside_the_store_sees_whether_a_night_brought_one_person(tmp_path, monkeypatch, news):
+    (exact, drawn), a = two_nights(tmp_path / "a", monkeypatch, NEWS[news][0])
+    (beside, _), b = two_nights(tmp_path / "b", monkeypatch, NEWS[news][1], drawn)
+    assert_same(a, b, 19)
+    moved = [((x - y) ** 2).sum() for x, y in zip(exact, beside, strict=True)]
+    mechanisms = next(body for kind, _, body in a[2] if kind == "INTENT")["mechanisms"]
+    # one person moves the rows by no more than is charged, whatever becomes of the log of all the others
+    assert 0 < sum(moved) <= sum(m["l2_squared"] * m["running"]["cost"] for m in mechanisms)
+
+
+def test_a_log_that_is_refused_for_one_person_moves_all_the_others_and_is_caught(tmp_path, monkeypatch):
+    def strict(card, home, work, *night):
+        made = ingest_edition(card, home, work, *night)
+        try:
+            check_delivery(card, made)
+        except LogError:
+            # tomorrow's edition has the rows
+            shutil.rmtree(made.folder)
+        return latest(home.store, "shop")
+
+    monkeypatch.setattr(flows.jobs.nightly, "ingest_edition", strict)
+    monkeypatch.setattr(flows.jobs.run, "drawn_pages", lambda *_: ("", ""))
+    news = NEWS["a log beyond its card's tolerance"]
+    a, b = (two_nights(tmp_path / n, monkeypatch, log)[0][0] for n, log in zip("ab", news, strict=True))
+    assert sum(((x - y) ** 2).sum() for x, y in zip(a, b, strict=True)) > 1000
+
+
+def test_a_night_only_where_somebody_is_new_is_caught(tmp_path, monkeypatch):
+    real, told, drawn = flows.jobs.nightly.run_recipe, [], []
+
+    def only_news(recipe, home, work, noise, day, edition, **asked):
+        news = day if earlier_twin(home.store, latest(home.store, "shop")) is None else FIRST
+        return real(recipe, home, work, noise, news, edition, **asked)
+
+    monkeypatch.setattr(flows.jobs.nightly, "run_recipe", only_news)
+    monkeypatch.setattr(flows.jobs.run, "drawn_pages", lambda *_: ("", ""))
+    for i, log in enumerate(NEWS["a cumulative log"]):
+        (_, drawn), seen = two_nights(tmp_path / str(i), monkeypatch, log, drawn)
+        told.append(sorted(seen[0]))
+    assert told[0] != told[1]
+
+
+def test_canaries_of_a_night_stand_nowhere_outside_the_store(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    for night in (1, 2):
+        shop.night(night, [*customers(60 * night, 60), *ALL])
+    files = [p for p in tmp_path.rglob("*") if p.is_file() and "store" not in p.parts and p.name != "log.csv"]
+    assert len(files) >= 20
+    for path in files:
+        for canary in (LABEL, REWARD, USER):
+            assert canary.encode() not in readable(path), path
+    # hashes under a random key: not even the store's memory of who was counted names anybody
+    kept = b"".join(p.read_bytes() for p in shop.kept.iterdir())
+    assert USER.encode() not in kept

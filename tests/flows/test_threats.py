@@ -96,8 +96,7 @@ def test_another_account_of_the_machine_gets_nothing(served):
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told.pop("the probe alone") == 200
-    refused = {name: answer for name, answer in told.items() if answer not in (401, "PermissionError")}
-    assert refused == {}
+    assert {name: answer for name, answer in told.items() if answer not in (401, "PermissionError")} == {}
     assert len(served.server.runs()) == before and not trace.exists()
     for process in Path("/proc").iterdir():
         if process.name.isdigit():

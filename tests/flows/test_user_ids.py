@@ -85,16 +85,14 @@ def older(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "spellings", lambda person: [])
 
 
+NEVER, CAPPED = 'recurs = "never"', 'episodes_per_user = 2\nrecurs = "capped"'
 CHANGES = [("integers", "floats"), ("floats", "integers"), ("decomposed", "composed"), ("composed", "decomposed")]
 
 
 @pytest.mark.parametrize(
     ("before", "now", "unit"),
     [
-        pytest.param(
-            *(*change, ('recurs = "never"', 'episodes_per_user = 2\nrecurs = "capped"')[i % 2]),
-            marks=pytest.mark.slow if i > 1 else (),
-        )
+        pytest.param(*change, (NEVER, CAPPED)[i % 2], marks=pytest.mark.slow if i > 1 else ())
         for i, change in enumerate([*CHANGES, ("blanks", "blanks"), ("decomposed", "decomposed"), CHANGES[1]])
     ],
 )
@@ -224,8 +222,7 @@ def test_an_old_lineage_of_texts_is_ingested_and_run_from_integers(tmp_path, mon
     store = reticent.Store(shop.home.root)
     constants(partition=150)
     ingested = store.ingest(shop.folder, delivery(0, 400))
-    kinds = {pl.read_parquet_schema(p)["user_id"] for p in shop.newest.part_files}
-    assert kinds == {pl.Int64(), pl.String()}
+    assert {pl.read_parquet_schema(p)["user_id"] for p in shop.newest.part_files} == {pl.Int64(), pl.String()}
     assert ingested["users"] == 400 and ingested["report"]["people_lost"] == 0
     run = reticent.run(shop.folder / "private.toml", store=store)
     found = pl.read_parquet(run.folder / "release.parquet").filter(pl.col("table") == "n_sas")["value"].sum()
@@ -255,12 +252,9 @@ def test_disjoint_lineages_know_a_person_in_every_spelling(tmp_path, monkeypatch
 
 def test_float_ids_that_stand_for_several_integers_are_exit_3(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch)
-    frame = with_nobodys(delivery(2**53, 5))
-    path = shop.folder / "log.csv"
-    frame.write_csv(path)
+    with_nobodys(delivery(2**53, 5)).write_csv(shop.folder / "log.csv")
     done = invoke("--home", shop.home.root, "ingest", shop.folder)
     assert done.exit_code == 3
     said = done.stdout + done.stderr
-    for word in ("inexact_user", "log.csv, line 2", "'customer'", "as integers or text"):
-        assert word in said
+    assert all(word in said for word in ("inexact_user", "log.csv, line 2", "'customer'", "as integers or text"))
     assert "9007199254740" not in said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from flows.terminal.pages import warnings_of
 from pipeline.facts.verdict import Verdict
 from reticent import Store, run
-from tests.flows.shop import RECIPE
+from tests.flows.shop import write_recipe
 
 # what is planted shows in nearly every run, and in every one of a settled chance
 pytestmark = pytest.mark.usefixtures("settled")
@@ -22,6 +22,7 @@ PEOPLE = 20_000
 CARD = """
 schema_version = 2
 name = "visits"
+budget = { rho = 4.0, ledger = "ledger.db" }
 [unit]
 user = "who"
 users_public = 20000
@@ -34,13 +35,10 @@ range = [0.0, 1.0]
 [source]
 files = ["frame.parquet"]
 columns = { user_id = "who", episode_id = "stay", step = "visit", reward = "good" }
-[budget]
-rho = 4.0
-ledger = "ledger.db"
 """
 JUDGED = "[evaluate]\npeople = 0.5\n"
-
-
+WORD = 'practice = "recorded"\n'
+slow = partial(pytest.param, marks=pytest.mark.slow)
 _NAMES = (("ill", "well"), ("strong", "mild"))
 
 
@@ -53,9 +51,7 @@ def visits(visit: int, who: Any, ill: Any, strong: Any, good: Any, **more: Any) 
     return log.select("who", "stay", "visit", "good", state.alias("state"), done.alias("done")).with_columns(**more)
 
 
-def page_of(
-    folder: Path, log: pl.DataFrame, changes: dict[str, str], agent: str, more: str = JUDGED
-) -> tuple[str, Any]:
+def page_of(folder: Path, log: pl.DataFrame, changes: dict[str, str], agent: str, more=JUDGED) -> tuple[str, Any]:
     """The page and the verdict of a run on this card with ``changes``."""
     card, folder = CARD, folder / str(len(list(folder.iterdir())))
     for old, new in changes.items():
@@ -63,14 +59,17 @@ def page_of(
         card = card.replace(old, new)
     folder.mkdir()
     (folder / "card.toml").write_text(card)
-    text = RECIPE.format(name="visits", agent=agent, privacy="[privacy]\nrho = 1.0")
-    (folder / "recipe.toml").write_text(text + more)
+    return ran(folder, [log], agent, more)
+
+
+def ran(folder: Path, logs: list[pl.DataFrame], agent: str, more: str) -> tuple[str, Any]:
+    """Page and verdict of a run on the card there, of the last of some deliveries."""
     store = Store(folder / "home")
     store.register(folder / "card.toml")
-    store.ingest(folder / "card.toml", log)
-    done = run(folder / "recipe.toml", store=store)
-    [page] = (folder / "home" / "runs").glob("visits-*/report.md")
-    return page.read_text(), done.verdict
+    for log in logs:
+        store.ingest(folder / "card.toml", log)
+    done = run(write_recipe(folder, "visits", agent, more=more), store=store)
+    return (done.folder / "report.md").read_text(), done.verdict
 
 
 def some(log: pl.DataFrame, people: int) -> tuple[pl.DataFrame, dict[str, str]]:
@@ -84,12 +83,11 @@ def harmful_later() -> pl.DataFrame:
     g, who = np.random.default_rng(1), np.arange(PEOPLE)
     strong = g.random(PEOPLE) < 0.5
     chances = [np.where(strong, 0.7, 0.5), *[np.where(strong, 0.3, 0.5)] * 3]
-    return pl.concat(
-        [visits(h, who, np.zeros(PEOPLE), strong & (h == 0), g.random(PEOPLE) < p) for h, p in enumerate(chances)]
-    )
+    well = np.zeros(PEOPLE)
+    return pl.concat([visits(h, who, well, strong & (h == 0), g.random(PEOPLE) < p) for h, p in enumerate(chances)])
 
 
-@pytest.mark.parametrize("word", ["", pytest.param('practice = "recorded"\n', marks=pytest.mark.slow)])
+@pytest.mark.parametrize("word", ["", slow(WORD)])
 def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_says_so(tmp_path: Path, word: str) -> None:
     changes = {"horizon = 3\n": f"horizon = 1\n{word}"}
     page, verdict = page_of(tmp_path, harmful_later(), changes, "dp-one-step")
@@ -101,23 +99,24 @@ def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_say
     assert word or "or beyond the last declared step are set aside" in page
 
 
+def warned(folder: Path, log: pl.DataFrame, old: str, new: str, words: str) -> int:
+    """Of how many warnings of an ingest these words are, of 500 people and a card that says otherwise."""
+    (folder / "card.toml").write_text(CARD.replace("20000", "500").replace(old, new))
+    report = Store(folder / "home").ingest(folder / "card.toml", log.filter(pl.col("who") < 500))["report"]
+    return sum(words in warning for warning in warnings_of(report))
+
+
 def test_ingest_warns_of_rows_beyond_the_horizon(tmp_path: Path) -> None:
-    log, changes = some(harmful_later(), 500)
-    card = CARD.replace(*next(iter(changes.items())))
+    words = "rows beyond domain.horizon: what those pay counts nowhere"
     for horizon, found in ((1, 1), (4, 0)):
-        (tmp_path / "card.toml").write_text(card.replace("horizon = 3\n", f"horizon = {horizon}\n"))
-        warnings = warnings_of(Store(tmp_path / "home").ingest(tmp_path / "card.toml", log)["report"])
-        assert sum("rows beyond domain.horizon: what those pay counts nowhere" in w for w in warnings) == found
+        assert warned(tmp_path, harmful_later(), "horizon = 3\n", f"horizon = {horizon}\n", words) == found
 
 
 def test_ingest_warns_of_next_states_that_the_next_rows_contradict(tmp_path: Path) -> None:
     """A last row has no other: where steps are alike, `dp-apvi` advised the harmful action by them."""
-    log, changes = some(_seen_right_after(500), 500)
-    card = CARD.replace(*next(iter(changes.items())))
-    for columns, found in (('reward = "good", next_state = "after" }', 1), ('reward = "good" }', 0)):
-        (tmp_path / "card.toml").write_text(card.replace('reward = "good" }', columns))
-        warnings = warnings_of(Store(tmp_path / "home").ingest(tmp_path / "card.toml", log)["report"])
-        assert sum("take next_state out" in warning for warning in warnings) == found
+    for more, found in ((', next_state = "after" }', 1), (" }", 0)):
+        log, old = _seen_right_after(500), 'reward = "good" }'
+        assert warned(tmp_path, log, old, f'reward = "good"{more}', "take next_state out") == found
 
 
 def test_a_range_that_is_far_too_wide_is_named_where_nothing_is_told_apart(tmp_path: Path) -> None:
@@ -148,12 +147,9 @@ def test_the_score_says_how_rewards_are_discounted_cut_or_left_out(tmp_path: Pat
     g, who = np.random.default_rng(2), np.arange(PEOPLE)
     soon = g.random(PEOPLE) < 0.5
     # the strong drug pays .5 and then .2, the mild one .2 and then .6: .1 more in all, and less at half the worth
-    log = pl.concat(
-        [
-            visits(0, who, np.zeros(PEOPLE), soon, g.random(PEOPLE) < np.where(soon, 0.5, 0.2)),
-            visits(1, who, soon, np.zeros(PEOPLE), g.random(PEOPLE) < np.where(soon, 0.2, 0.6)),
-        ]
-    )
+    first = visits(0, who, np.zeros(PEOPLE), soon, g.random(PEOPLE) < np.where(soon, 0.5, 0.2))
+    then = visits(1, who, soon, np.zeros(PEOPLE), g.random(PEOPLE) < np.where(soon, 0.2, 0.6))
+    log = pl.concat([first, then])
     fine = "range = [0.0, 1.0]\nsteps = 1000\n"
     half = {"horizon = 3\n": "horizon = 2\ndiscount = 0.5\n", "range = [0.0, 1.0]\n": fine}
     few, declared = some(log, 2_000)
@@ -210,17 +206,8 @@ def tiring(people: int) -> pl.DataFrame:
 ALONE = "no episode of a person changes their later ones"
 
 
-@pytest.mark.parametrize(
-    ("cap", "word"),
-    [
-        ("5", ""),
-        pytest.param("1", "", marks=pytest.mark.slow),
-        pytest.param("5", 'practice = "recorded"\n', marks=pytest.mark.slow),
-    ],
-)
-def test_better_of_people_who_come_again_stands_on_it_that_an_episode_leaves_nothing_behind(
-    tmp_path: Path, cap: str, word: str
-) -> None:
+@pytest.mark.parametrize(("cap", "word"), [("5", ""), slow("1", ""), slow("5", WORD)])
+def test_better_of_people_who_come_again_stands_on_it_that_an_episode_leaves_nothing_behind(tmp_path, cap, word):
     """The state explains every choice and outcome, all come five times, and the strong drug for everybody loses .08."""
     few, declared = some(tiring(10_000), 10_000)
     several = {f"{new}\n": f"{new}\nepisodes_per_user = {cap}\n" for new in declared.values()}
@@ -253,7 +240,7 @@ def test_sites_that_practise_unlike_and_fare_alike_are_not_called_a_cause_of_out
     assert verdict.confounding.status != "seen" and verdict.improvement.lower > 0
 
 
-@pytest.mark.parametrize("agent", ["dp-apvi", pytest.param("dp-one-step", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("agent", ["dp-apvi", slow("dp-one-step")])
 def test_a_difference_that_no_episode_can_pay_is_withheld(tmp_path: Path, agent: str) -> None:
     g, who = np.random.default_rng(5), np.arange(PEOPLE)
     well, log = np.zeros(PEOPLE, bool), list[pl.DataFrame]()
@@ -287,12 +274,7 @@ def leavers(lost: float, after_strong: float, strong_pays: float) -> pl.DataFram
 
 @pytest.mark.parametrize(
     ("agent", "word"),
-    [
-        ("dp-apvi", 'practice = "recorded"\n'),
-        pytest.param("dp-vapvi", "", marks=pytest.mark.slow),
-        pytest.param("dp-apvi", "", marks=pytest.mark.slow),
-        pytest.param("dp-vapvi", 'practice = "recorded"\n', marks=pytest.mark.slow),
-    ],
+    [("dp-apvi", WORD), slow("dp-vapvi", ""), slow("dp-apvi", ""), slow("dp-vapvi", WORD)],
 )
 def test_people_who_leave_unseen_are_no_gain_of_a_policy(tmp_path: Path, agent: str, word: str) -> None:
     """One in a hundred leaves after each visit, whatever was done, and both drugs do the same."""
@@ -335,12 +317,8 @@ def test_noise_is_named_where_released_tables_are_too_thin_for_practice(tmp_path
         good = g.random(people) < np.array([0.3, 0.6, 0.5, 0.8])[state]
         rows = visits(h, np.arange(people), good, good, good)
         log.append(rows.with_columns(state=pl.Series(state), done=pl.Series(done)))
-    changes = {
-        "users_public = 20000": "users_public = 1200",
-        "horizon = 3": "horizon = 6",
-        '["well", "ill"]': "4",
-        '["mild", "strong"]': "6",
-    }
+    changes = {"users_public = 20000": "users_public = 1200", "horizon = 3": "horizon = 6"}
+    changes |= {'["well", "ill"]': "4", '["mild", "strong"]': "6"}
     _, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi")
     # whole episodes, one a person: nothing else is amiss
     assert verdict.answer == "withheld" and "Such a gap comes of noise" in verdict.why
@@ -354,22 +332,14 @@ def judged_later(folder: Path, first: pl.DataFrame, then: pl.DataFrame, judges: 
     people = first["who"].n_unique() + judges
     card = CARD.replace("horizon = 3", "horizon = 2").replace("users_public = 20000", f"users_public = {people}")
     (folder / "card.toml").write_text(card.replace('["well", "ill"]', '["well", "ill", "begin"]'))
-    text = RECIPE.format(name="visits", agent="dp-apvi", privacy="[privacy]\nrho = 1.0")
-    (folder / "recipe.toml").write_text(f"{text}{JUDGED}since = 1\nusers_since = {judges}\n")
-    store = Store(folder / "home")
-    store.register(folder / "card.toml")
-    for log in (first, pl.concat([first, then])):
-        store.ingest(folder / "card.toml", log)
-    verdict = run(folder / "recipe.toml", store=store).verdict
-    assert verdict is not None and verdict.improvement is not None and verdict.improvement.lower > 0
-    [page] = (folder / "home" / "runs").glob("visits-*/report.md")
-    return page.read_text(), verdict
+    since = f"{JUDGED}since = 1\nusers_since = {judges}\n"
+    page, verdict = ran(folder, [first, pl.concat([first, then])], "dp-apvi", since)
+    assert verdict.improvement.lower > 0
+    return page, verdict
 
 
-@pytest.mark.parametrize(("declared", "came"), [(20_000, 12_000), pytest.param(4_000, 2_000, marks=pytest.mark.slow)])
-def test_an_interval_is_measured_for_the_people_who_came_and_not_for_those_declared(
-    tmp_path: Path, declared: int, came: int
-) -> None:
+@pytest.mark.parametrize(("declared", "came"), [(20_000, 12_000), slow(4_000, 2_000)])
+def test_an_interval_is_measured_for_the_people_who_came_and_not_for_those_declared(tmp_path, declared, came):
     """Too few of them to tell how states weigh, of whom that is asked all the same; and too few for any interval."""
     g = np.random.default_rng(9)
     ill, strong, good = g.random((3, 2, declared)) < 0.5
@@ -405,12 +375,8 @@ def test_logged_chances_that_follow_the_outcome_are_a_condition(tmp_path: Path) 
     assert said in page and "Was each logged chance written down with the choice" in page
 
 
-@pytest.mark.parametrize(
-    ("least", "answer"), [("", "withheld"), pytest.param("least = 0.05\n", "better", marks=pytest.mark.slow)]
-)
-def test_a_trial_whose_sites_draw_by_other_chances_names_what_weighs_rare_draws_in_full(
-    tmp_path: Path, least: str, answer: str
-) -> None:
+@pytest.mark.parametrize(("least", "answer"), [("", "withheld"), slow("least = 0.05\n", "better")])
+def test_a_trial_whose_sites_draw_by_other_chances_names_what_weighs_rare_draws_in_full(tmp_path, least, answer):
     """True chances: most sites, anew at each visit, draw the strong drug once in twenty, and fare better with both."""
     g, who, log = np.random.default_rng(12), np.arange(PEOPLE), list[pl.DataFrame]()
     ill = g.random(PEOPLE) < 0.5
@@ -487,7 +453,7 @@ def _seen_right_after(people: int) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-@pytest.mark.parametrize("agent", ["dp-one-step", pytest.param("dp-apvi", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("agent", ["dp-one-step", slow("dp-apvi")])
 def test_a_state_right_after_the_choice_is_not_where_the_next_visit_finds_people(tmp_path: Path, agent: str) -> None:
     """Scores follow people's own rows: by the logged states alone the harmful action was "better"."""
     log, changes = some(_seen_right_after(8000), 8000)
@@ -515,7 +481,7 @@ def _ill_at_the_end() -> pl.DataFrame:
 LED = "the policy hardly changes which states people come to"
 
 
-@pytest.mark.parametrize("word", ["", pytest.param('practice = "recorded"\n', marks=pytest.mark.slow)])
+@pytest.mark.parametrize("word", ["", slow(WORD)])
 def test_of_steps_apart_one_step_says_nothing_and_names_tables(tmp_path: Path, word: str) -> None:
     """At the last visit nobody teaches, and no feature tells the ill: `strong` loses .03, and was "better" by .1."""
     log, declared = _ill_at_the_end(), {"horizon = 3\n": f"horizon = 3\n{word}"}

@@ -19,6 +19,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from flows.cli import app, main
+from reticent import CardError
 
 
 def reticent(*args: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -46,6 +47,18 @@ def invoke(*words: object, **more: Any) -> Result:
         Of :meth:`typer.testing.CliRunner.invoke`.
     """
     return CliRunner().invoke(app, [str(word) for word in words], **more)
+
+
+def refusal(home: Path, *words: object, kind: type[Exception] = CardError) -> str:
+    """The words with which a verb in a home is refused."""
+    done = invoke("--home", home, *words)
+    assert isinstance(done.exception, kind), (done.output, done.exception)
+    return str(done.exception)
+
+
+def told(folder: Path, run: str, file: str = "report.json") -> Any:
+    """What a file of a run says, of the home in a folder."""
+    return json.loads((folder / "home" / "runs" / run / file).read_text())
 
 
 def answer(home: Path, *words: object, code: int = 0) -> Any:
