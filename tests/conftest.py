@@ -1,7 +1,5 @@
 """Fixtures: small cards built from dictionaries, so that a test shows what it declares."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Pages whose blocks are files and commands: ``<!-- file: NAME -->`` and ``<!-- run -->`` before a fenced block."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

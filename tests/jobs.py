@@ -1,7 +1,5 @@
 """Jobs as their verbs print them, through the door of the house: the answer of each as plain values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sums over people who do not exist."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import polars as pl

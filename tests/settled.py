@@ -4,8 +4,6 @@ Of a difference that is planted and well above the noise a verdict still misses 
 fault.  For tests of what is said of it; that noise is fresh, and of the listed law, is tested elsewhere.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

@@ -3,8 +3,6 @@
 ``RETICENT_SKIPS=listed`` lets the tests of ``skips.toml`` be skipped, ``RETICENT_SKIPS=none`` lets none.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from pathlib import Path

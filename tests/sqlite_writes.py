@@ -4,8 +4,6 @@ Of a database's files, and of its journals, every write, truncation, sync and re
 journal's first sync forces its name to disk as well, and a removal may (``synchronous = EXTRA``): these are told apart.
 """
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 from collections.abc import Callable

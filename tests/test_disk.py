@@ -3,8 +3,6 @@
 Of one that loses power: what is forced to it stays, what is not may go, and a sync that is left out is missed.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle

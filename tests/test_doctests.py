@@ -1,7 +1,5 @@
 """Examples in docs/python.md and in docstrings are run."""
 
-from __future__ import annotations
-
 import doctest
 from importlib import import_module
 from pathlib import Path

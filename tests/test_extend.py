@@ -1,7 +1,5 @@
 """Plug-ins by name, and docs/extend.md carried out."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from textwrap import dedent

@@ -1,7 +1,5 @@
 """Files and folders are written whole or not at all, and private ones are for their owner alone."""
 
-from __future__ import annotations
-
 import stat
 
 import pytest

@@ -1,7 +1,5 @@
 """The walls of the house hold, and each of them would be seen to fall (tests/house/walls.py)."""
 
-from __future__ import annotations
-
 import shutil
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/operate.md: rehearsed blocks run in order, unit files start verbs that exist, other blocks at least parse."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

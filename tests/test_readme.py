@@ -1,7 +1,5 @@
 """Documentation that fails the build when it lies."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The documentation site: builds without a warning, reads from disk, keeps to its limits."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The guard of skips, seen to fail and seen to let a listed one pass."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

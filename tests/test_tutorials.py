@@ -1,7 +1,5 @@
 """docs/ten_minutes.md, tutorials of the site and the examples of ``tests/examples``, followed word by word."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The wheel in an empty environment, from an empty folder: what a stranger with pip gets."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Plants beyond the paper's: three states, two controls, unstable ones; and what a run of the learner costs there."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What breaks a mechanism from the outside: noise sources that draw too little or repeat, and a twin of an attack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Releases of logs, and broken twins of them applied on the release path."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Message paths of online agents, and broken twins of them applied on the release path."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import astuple, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Attacks on the shipped mechanisms: none loses more than it claims, and every broken twin is caught."""
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Everything of ours passes the contracts that plug-ins are put to."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every contract catches a twin that breaks it, and says what is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial

@@ -6,8 +6,6 @@ Prints medians of the rounds; fractions are of CPU time within a round, so that 
 DuckDB comes with the extra `benchmark`: without it its line is left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

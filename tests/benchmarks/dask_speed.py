@@ -5,8 +5,6 @@ what any number of workers gain, ``most = all / (here + rest / 2)``.  Sums by wa
 Snapshots are compared by the digest of their bytes, integers to the last unit.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

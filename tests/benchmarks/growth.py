@@ -6,8 +6,6 @@ snapshot: sums, release, policy, certificate and page; where people double and `
 episodes.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

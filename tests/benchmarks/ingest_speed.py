@@ -7,8 +7,6 @@ row is moved to its partition, sorted or looked at.  Processor seconds, least of
 POLARS_MAX_THREADS=1 keeps all of them to one thread.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import tempfile

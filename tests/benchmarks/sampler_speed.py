@@ -4,8 +4,6 @@ OpenDP, the table and exact rejection at each standard deviation; CPU seconds, m
 core.  The table's building time stands in a column of its own and is not in its rate (it is built once a variance).
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

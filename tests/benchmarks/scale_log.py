@@ -1,7 +1,5 @@
 """Logs of any size: files of a million rows, ids are text, and the card that reads them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

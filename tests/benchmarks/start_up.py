@@ -5,8 +5,6 @@ all rounds.  A log of one's own has 3,000 people, ten steps, twelve states and f
 ``draft`` proposes.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

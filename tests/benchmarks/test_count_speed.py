@@ -1,7 +1,5 @@
 """The benchmark of counting still runs, and its routes agree; nothing is timed here."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

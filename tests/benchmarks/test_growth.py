@@ -1,7 +1,5 @@
 """Exponents, not seconds: what doubles the log or the domain must not square the time."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 import pytest

@@ -5,8 +5,6 @@ on each, and forty plants of the paper's Assumption 1 with one.  Seeds of plants
 from 0; what was chosen was chosen on seeds below 30, and plants of the last kind below 2040 were looked at.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

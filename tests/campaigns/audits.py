@@ -8,8 +8,6 @@ wider than its table is numpy's, on seeds of the operating system: the exact rej
 last lines audit what is shipped once, with five times the draws: how tight the bounds get.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

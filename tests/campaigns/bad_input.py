@@ -5,8 +5,6 @@ or 3 within the time limit, in one line that quotes nobody's cell; and where som
 is canonical or in the quarantine, and the transitions of every episode that the damage did not touch are all there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -3,8 +3,6 @@
 The logging policy is mediocre: three times in ten it pushes to where the pole falls, else it tosses a coin.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

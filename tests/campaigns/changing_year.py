@@ -5,8 +5,6 @@ people come every third night, half of them meet the run in use, and one counter
 drift, pays for all.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from datetime import date, timedelta

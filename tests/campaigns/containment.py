@@ -4,8 +4,6 @@ One row a setting, beside the card it belongs to; a run of exactly that setting 
 (design §5.3: inside in at least 95 of at least 100 draws of a fresh log and fresh noise).
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ The shop's dataset, store and ledger are put back before every call; a call is a
 just before or just after its n-th step that leaves a trace somewhere.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

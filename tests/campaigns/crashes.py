@@ -9,8 +9,6 @@ keep no state.
 ``--sample N`` kills at N steps on SQLite alone, spread over all.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import tempfile

@@ -4,8 +4,6 @@ A damage writes over the file and returns the episodes that it may touch.  Cases
 seed.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

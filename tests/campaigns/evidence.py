@@ -8,8 +8,6 @@ that fails leaves the old rows.  Whatever was stopped goes on where it was: a ta
 campaigns keep their cases in ``build/``.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

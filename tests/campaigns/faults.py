@@ -7,8 +7,6 @@ kill -9 before, half-way and after.  Then nobody repairs anything: the verb is c
 ``--sample N``: N of them, and nothing is kept.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -4,8 +4,6 @@ Each is simulated as ``plan`` would for somebody who has no home yet.  Beside th
 of which a function ran: ``plan`` shows a forecast only while these do what they did.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

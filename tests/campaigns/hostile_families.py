@@ -19,8 +19,6 @@ seen    (U,)           declared state of a place; states from S on end an episod
 ======  =============  ==========================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property

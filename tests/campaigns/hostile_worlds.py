@@ -11,8 +11,6 @@ twice: what the page ``said`` of a log of real people, and what it ``would`` say
 counts are of the latter, unless they are named otherwise.  Simulation: seeded noise.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -7,8 +7,6 @@ sum must be read off the committed rows.  ``--sample N``: N steps of each counte
 evenly over all, and nothing is rewritten.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sys

@@ -5,8 +5,6 @@ system.  "better" is the statistical answer at the first look; the card pays at 
 a condition beside it.
 """
 
-from __future__ import annotations
-
 import statistics
 
 from pipeline.privacy.budget import epsilon_from_rho

@@ -5,8 +5,6 @@ It writes the counts, ``results/one_step_cells.csv``, and what coverage a run ma
 budget, share of them who evaluate, and whose policy.
 """
 
-from __future__ import annotations
-
 import itertools
 from functools import lru_cache
 

@@ -8,8 +8,6 @@ Seeds below 9000 tuned constants and report nothing.  Runs of a seed share
 their log, whatever the budget, the share or the policy; those of a cell share nothing.  Simulation: seeded noise.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterator

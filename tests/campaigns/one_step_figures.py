@@ -5,8 +5,6 @@ that ``results/one_step.csv`` lacks, or whose code has changed.  Seeds from 9000
 noise.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from pipeline.agents.pessimism import constants

@@ -1,7 +1,5 @@
 """Worlds on which one-step improvement is measured, each with the policy of its log; all states are declared."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

@@ -11,8 +11,6 @@ must now break a promise, or the sync is listed as unneeded, with why (``syncs.t
 fifth of that without some syncs), ``--dry`` keeps nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle

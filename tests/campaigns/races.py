@@ -4,8 +4,6 @@ Each round starts eight processes at one gate, on SQLite and on PostgreSQL: all 
 all want to draw one release from stores of their own.  Exactly one may get it, and the account must say so.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Callable

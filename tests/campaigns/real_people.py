@@ -6,8 +6,6 @@ cap is amended to hold them.  Then the two smaller logs once, at rho = 1.  Every
 and ledger are copies in a temporary folder.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """A long campaign goes on where it was stopped, as long as the program and the tests are what they were."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

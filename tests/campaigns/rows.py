@@ -8,8 +8,6 @@ Rows that switch a status are read by the product, lie beside it, and name the c
 no other.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import shlex

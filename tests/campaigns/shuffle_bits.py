@@ -1,7 +1,5 @@
 """What shuffling costs a user, in bits: ``python -P -m tests.campaigns.shuffle_bits`` prints a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -3,8 +3,6 @@
 ``python -P -m tests.campaigns.strangers`` prints the table of docs/lab/learning.md.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import random

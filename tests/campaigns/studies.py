@@ -5,8 +5,6 @@ not measured again.  ``trust``: who needs how many episodes, as ``compare --full
 far as the policy is good enough.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ NAME, one of :data:`~tests.campaigns.one_step_worlds.WORLDS`, that one at 10⁵ 
 noise.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ on one feature a state and action; ``logged`` and ``linear_logged`` are the same
 practice was to do what it did.  ``small`` adds small budgets and people of several episodes to the rows of ``worlds``.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import sys

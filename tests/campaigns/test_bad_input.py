@@ -1,7 +1,5 @@
 """A sample of the campaign of damaged logs, and that its checks can fail."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

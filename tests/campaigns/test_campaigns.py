@@ -1,7 +1,5 @@
 """Campaigns go on where they were stopped, list what they measure, and say what the product says of the same."""
 
-from __future__ import annotations
-
 import pytest
 
 from flows.jobs.studies import load_study

@@ -1,7 +1,5 @@
 """Samples of the campaigns of crashes, faults, killed nights and power cuts, and that their checks can fail."""
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess

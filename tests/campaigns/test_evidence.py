@@ -1,7 +1,5 @@
 """The manifest of evidence is whole, pages print its rows, and a number that moved is said."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Hostile worlds know their own truth, truly mislead, and a false "better" is counted as one."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace

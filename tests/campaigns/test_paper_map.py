@@ -1,7 +1,5 @@
 """Every row of the paper map in docs/research.md has a shipped recipe, and every simulated recipe a row."""
 
-from __future__ import annotations
-
 import re
 
 from flows.jobs.studies import is_world_recipe

@@ -1,7 +1,5 @@
 """Nights of every kind of the year, and that its checks can fail."""
 
-from __future__ import annotations
-
 import pipeline.transaction.continual_step
 from pipeline.logs.aggregate import count_new
 from tests.campaigns import year

@@ -7,8 +7,6 @@ asks for more than the cap allows.
 A naive count in this file (whoever is new tonight, counted once) is what the program's leaves are held against.
 """
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Cards and recipes: what is wrong is said with its key, what was found and what is allowed."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

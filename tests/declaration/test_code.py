@@ -1,7 +1,5 @@
 """What a measured cell depends on: the code its modules run, not a word around it and not a line beside it."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.declaration.code import closure_digest

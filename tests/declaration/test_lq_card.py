@@ -1,7 +1,5 @@
 """Cards of vectors: what is declared, what is refused and how it is said, and that tabular cards hash as before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

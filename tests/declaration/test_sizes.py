@@ -1,7 +1,5 @@
 """What no memory, float, terminal or file system can hold is refused by the card, in a line, before it is expanded."""
 
-from __future__ import annotations
-
 import tomllib
 import tracemalloc
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A world that changes: what helped, harms from one night on.  An outside system plays what is in use, and logs it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import date, timedelta

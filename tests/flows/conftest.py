@@ -1,7 +1,5 @@
 """A shop, what plans foresee, and a published run of people's data, as tests of several files want them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

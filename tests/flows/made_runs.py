@@ -1,7 +1,5 @@
 """Folders of runs that nobody made, as far as the verbs of policies and pointers look."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

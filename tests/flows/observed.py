@@ -1,7 +1,5 @@
 """A card of real-valued observations, CartPole's, with a recipe for each agent that learns of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One run of people's data, published, and what somebody may do to its folder."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

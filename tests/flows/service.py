@@ -1,7 +1,5 @@
 """A Prefect server, a work pool and workers of our own, on loopback, in folders of the test."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

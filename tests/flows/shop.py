@@ -1,7 +1,5 @@
 """A small synthetic dataset on disk: a card, a CSV log and recipes, for end-to-end tests."""
 
-from __future__ import annotations
-
 import shutil
 from functools import cache
 from pathlib import Path

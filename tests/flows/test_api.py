@@ -1,7 +1,5 @@
 """The Python door: what the shell does, as functions; frames for files; a doctor, the catalog, and alerts."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

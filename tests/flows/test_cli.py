@@ -1,7 +1,5 @@
 """The command line: exit codes, one line an error, one JSON object, the nearest key; and a team's first week."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

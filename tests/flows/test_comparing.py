@@ -1,7 +1,5 @@
 """``compare`` from outside: JSON shape, files, a page that reads without colour, runs found again, refusals."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Deployments without a server: what is registered, checked, never retried; and what a deployed run may name."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Whom a ledger knows: lineages charged together or declared disjoint, and the key by which it knows people."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from fractions import Fraction

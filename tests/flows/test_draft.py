@@ -1,7 +1,5 @@
 """A card proposed from a messy log: what it finds, that the look is told, and that counts stay in the terminal."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

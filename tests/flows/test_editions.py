@@ -1,7 +1,5 @@
 """Which outputs exist is declared: by editions, one an ingest, and by a calendar; never by what one person brought."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The quality that ``plan`` foresees: from declarations alone, repeatable, and worse with more noise."""
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Who judges was reserved from the first registration on: what plan, page and ledger say of it, through the verbs."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.flows.shop import add, card_text, change, rows, write_log, write_recipe

@@ -1,7 +1,5 @@
 """A log that breaks its card stops a run by a noisy count of people, before the main budget is spent."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """A policy that other people evaluate: one charge, one release, its numbers, its verifier, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What runs say of hidden traits, through the command line: the demo's kind of log, a declaration, and promotion."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

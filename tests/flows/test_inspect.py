@@ -1,7 +1,5 @@
 """``inspect``: in the ledger before a row is read; and what ``ingest`` tells of people: who was lost, by which rule."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

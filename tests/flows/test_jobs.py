@@ -1,7 +1,5 @@
 """The offline job end to end: contracts of the folder, the ledger and the refusals; when a value is a bound."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Nights left alone: an outside system plays tonight's policy and logs tomorrow's batch; the world may change."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``ledger head|sign|verify``: heads kept elsewhere, sign-offs, who vouches up to which entry, and older versions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A linear policy that other people measure: its charge, replay and verifier; and people weighed by logged chances."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

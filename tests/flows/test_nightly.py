@@ -1,7 +1,5 @@
 """Nights without a server: what they cost, what they promote, when they alert."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Night after night under one charge: the ledger, the store, what is refused, and nights whatever is delivered."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``plan``, ``run``, ``ledger show`` and ``ledger verify`` of a recipe with [nightly], and what it may not ask."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """``run`` on real-valued observations: ingested, charged, verified, asked; CartPole in Minari's layout, ICU-Sepsis."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A one-step policy that other people confirm and measure: one charge, five stages, a replay, the verifier."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

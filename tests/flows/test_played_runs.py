@@ -1,7 +1,5 @@
 """A simulated run is a run: its folder, its policy by label, its certificate from outside, and worlds of one's own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

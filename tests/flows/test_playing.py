@@ -1,7 +1,5 @@
 """``simulate RECIPE`` from outside: JSON shape, files, finished runs found again, what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Logs of real people, fetched by ``make real-data`` (.ci/run does); never shipped, so absent in a bare clone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

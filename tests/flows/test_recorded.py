@@ -1,7 +1,5 @@
 """The same job as a recorded Prefect flow on a real server: the same bytes, and nothing raw in its records."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """``run`` with any regression on a log: charged first, replayed for nothing, certified; and no side outputs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``reproduce`` from outside on a tiny grid: JSON shape, files, determinism, rows found again; shipped studies."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Verbs of runs: policies for programs, comparisons, and the pointer that promotions move in one step, and back."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

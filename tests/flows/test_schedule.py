@@ -1,7 +1,5 @@
 """Nights on a real Prefect server: cron, triggers, and a worker that is killed while it draws."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

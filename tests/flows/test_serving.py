@@ -1,7 +1,5 @@
 """``reticent serve`` with a server of its own: registers, keeps what the operator set, runs what is triggered, ends."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A share of the people meets the policy: by the hash in its file, in the shell, in Python and over HTTP."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

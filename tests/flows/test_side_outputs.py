@@ -4,8 +4,6 @@ Two neighbouring logs of *real* kind go through ``reticent register | ingest | r
 is replaced, so that the noisy integers agree; then every byte that is published must agree too.
 """
 
-from __future__ import annotations
-
 import datetime
 import re
 import shutil

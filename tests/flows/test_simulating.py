@@ -1,7 +1,5 @@
 """``simulate``: a folder that can be ingested and run at once, with the truth beside; nothing foreign is lost."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

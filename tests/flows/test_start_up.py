@@ -1,7 +1,5 @@
 """What each verb imports: a person who waits for `plan` must not wait for libraries that only a new run uses."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

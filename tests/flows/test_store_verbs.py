@@ -1,7 +1,5 @@
 """Stored rows: a purge takes them and nothing released; a damaged one is refused, and ingesting again mends it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

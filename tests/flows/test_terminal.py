@@ -1,7 +1,5 @@
 """What an operator sees: a drawing on a terminal, plain words in a pipe, progress; and what memory has room for."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """What docs/privacy.md says of a service, tried: another account, a foreign page, who knows the secret, kills."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

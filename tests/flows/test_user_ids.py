@@ -1,7 +1,5 @@
 """One form of a user id over nights, claims and splits; and homes of before there was one."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable
 from fractions import Fraction

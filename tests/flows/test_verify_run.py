@@ -1,7 +1,5 @@
 """``ledger verify RUN``: every edit of a folder fails the check that names it; a replay writes anew what changed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A published run is what card, release and recipe make of it, and what the ledger vouches for: nothing else passes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Plain logs through the Python door: which rewards a page counts, and why it withholds."""
 
-from __future__ import annotations
-
 import re
 from functools import cache, partial
 from pathlib import Path

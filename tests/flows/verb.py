@@ -3,8 +3,6 @@
 The goldens run verbs as processes of their own.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -4,8 +4,6 @@ Everything else reaches the code through the command line, files and the names b
 an import here; where a golden changes, that is another commit (see README.md).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

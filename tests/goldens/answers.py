@@ -4,8 +4,6 @@ What the home has committed is replayed, so values are compared.  Where noise is
 stands for a number.  ``<home>`` and ``<root>`` stand for folders, ``<time>`` and ``<hash>`` for what no clock stops.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """No setting of the shell reaches a golden."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

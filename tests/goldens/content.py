@@ -1,7 +1,5 @@
 """What is compared: the content of tables and of JSON, whatever the bytes of the files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """(d): the hex keys under which releases and counters are known to ledgers; a key that changes is paid twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@
 README.md says which of them may ever be made anew, and how.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """(b): what every recipe releases, plans and reports under a fixed noise source, and what simulated agents regret."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

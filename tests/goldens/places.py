@@ -1,7 +1,5 @@
 """Where the goldens lie, and a copy of the home to work in: the committed one is never touched."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

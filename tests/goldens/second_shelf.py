@@ -6,8 +6,6 @@ disjoint, an ingest and a sum that were killed, and the demo.  Commit db8ae630 m
 alone: later versions cannot make it, and need not.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

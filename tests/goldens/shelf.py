@@ -1,7 +1,5 @@
 """What lies on the golden home's shelf, and what came in on its nights."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """(c) The ``--json`` object of every verb: structure and values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """(a) A home that an older version made: it verifies, replays for nothing, and its counters go on."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """(d) Run keys and counter keys, literally; and those that the golden home's ledger holds."""
 
-from __future__ import annotations
-
 import json
 
 from tests.goldens.adapter import reticent

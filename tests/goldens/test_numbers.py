@@ -1,7 +1,5 @@
 """(b) Releases, policies and numbers under a fixed noise source; regret of simulated agents."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """(e) The second home: what later versions change or remove was made by an older one, and stays provable and usable."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Draw the floors of the house from its imports: ``python -P -m tests.house.draw`` writes docs/architecture.svg."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from html import escape

@@ -1,7 +1,5 @@
 """What an ε means: table and picture of docs/privacy.md.  `python -P -m tests.house.epsilon` writes them."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -6,8 +6,6 @@ that each verb loads and crosses, the frames from the shell to the first sum ove
 bare imports.
 """
 
-from __future__ import annotations
-
 import ast
 import statistics
 import subprocess

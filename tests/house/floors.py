@@ -3,8 +3,6 @@
 Imports go to strictly lower floors or stay inside one room.  A room is the longest name here that a module begins with.
 """
 
-from __future__ import annotations
-
 FLOORS = {
     "pipeline.arrays": 0,
     "pipeline.files": 2,

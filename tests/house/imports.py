@@ -1,7 +1,5 @@
 """The house read from its own source: modules, rooms, and who imports whom."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A small log is ingested and run, and a night of a counter is drawn, in this proc
 call of a function of the product is watched.  Printed: modules whose functions ran, and moves from one to another.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

@@ -1,7 +1,5 @@
 """The clinic's notebook is a part of docs/ten_minutes.md: ``python -P -m tests.house.notebook`` writes it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """README's picture of a page: ``python -P -m tests.house.portrait REPORT.html`` writes docs/assets/report.png."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -3,8 +3,6 @@
 A module's name in a string counts as an import of it, so that ``importlib`` is no way around a wall.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The two engines a ledger lives in; a test that takes ``place`` runs on both (PostgreSQL under ``service``)."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Generator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Lineages that share nobody, as earlier versions declared them: no verb does so any more."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
 from pipeline.ledger.account import registration

@@ -1,7 +1,5 @@
 """A real PostgreSQL for a test: Debian's binaries, a fresh cluster in a folder of its own, a socket and no port."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

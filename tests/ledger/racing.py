@@ -1,7 +1,5 @@
 """Processes that start at one gate and want the same thing from one ledger; for tests and for the campaign."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from multiprocessing import get_context
 from pathlib import Path

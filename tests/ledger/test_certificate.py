@@ -1,7 +1,5 @@
 """What a certificate and its entries say: numbers never below what was spent, looks, makers, practice, the route."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Missing, cut, edited, swapped, restored: a damaged ledger is refused by every method and never starts at zero."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from fractions import Fraction

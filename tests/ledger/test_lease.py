@@ -1,7 +1,5 @@
 """Leases: two stores that share a ledger do not draw one release twice unknowingly; of a race one wins."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from threading import Event
 

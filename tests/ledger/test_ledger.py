@@ -1,7 +1,5 @@
 """The budget ledger: what is asked is spent before anything is read, caps and schedules hold, an edit is noticed."""
 
-from __future__ import annotations
-
 import errno
 import math
 import stat

@@ -1,7 +1,5 @@
 """What is PostgreSQL's own: durability, clear refusals without a password, and who may write."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import nullcontext
 from fractions import Fraction

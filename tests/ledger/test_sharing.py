@@ -1,7 +1,5 @@
 """Real lineages of one ledger share their people, but for those that an earlier version declared disjoint."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import secrets

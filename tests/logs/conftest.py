@@ -1,7 +1,5 @@
 """A small card and its log, written as the test wants it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

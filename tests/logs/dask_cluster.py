@@ -1,7 +1,5 @@
 """A Dask scheduler and workers of our own: real processes on loopback, in folders of the test."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """One small log, written in every layout that people hold; the cards of ``docs/card.md``, and what comes of them."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The rules of docs/card.md once more, as loops over one episode at a time: an independent reference for the tests."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of a snapshot of vectors, one by one, where production only sums them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pipeline.declaration.card import LqCard

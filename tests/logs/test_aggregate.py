@@ -1,7 +1,5 @@
 """Counts, tallies and their sums: those of a loop over rows, whatever the batch, the partition and the card."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import tracemalloc

@@ -1,7 +1,5 @@
 """What ingest does by column is what it would do cell by cell, for a row that is alone in its partition too."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import random

@@ -1,7 +1,5 @@
 """Who counts on a night, and who judges: nobody's part depends on anybody else's rows."""
 
-from __future__ import annotations
-
 import hmac
 import tempfile
 from collections.abc import Callable, Iterable

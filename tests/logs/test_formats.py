@@ -1,7 +1,5 @@
 """NDJSON and Arrow: the same log in four formats, odd lines, damage; quick ways of reading against slow ones."""
 
-from __future__ import annotations
-
 import datetime
 import io
 import json

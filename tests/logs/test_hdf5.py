@@ -1,7 +1,5 @@
 """HDF5 and Minari: the quick way against h5py's own, episodes that do not fit, links, bombs, and what Minari writes."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 import zlib

@@ -1,7 +1,5 @@
 """Facts of a snapshot, counted by hand; and a check for hidden state that speaks when it should and only then."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Layouts in which order tells the episodes; RLDS, LeRobot and obp; and that one unit replaced moves no other."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from functools import partial

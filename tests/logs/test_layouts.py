@@ -1,7 +1,5 @@
 """The layouts that people hold, MEDS among them, and readers of their own: one log, the same transitions."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

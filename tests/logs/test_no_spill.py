@@ -1,7 +1,5 @@
 """Rows are in the store and in memory alone: polars spills none to a folder that no purge empties."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

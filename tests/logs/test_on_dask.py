@@ -1,7 +1,5 @@
 """Partitions on a real Dask scheduler with worker processes: the same integers, and nothing raw leaves through Dask."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

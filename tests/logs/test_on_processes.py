@@ -1,7 +1,5 @@
 """An ingest on several processes, here or on Dask's workers, is that of one process to the last byte."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

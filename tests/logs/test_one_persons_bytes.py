@@ -3,8 +3,6 @@
 A twin of a log differs in the bytes of one person's records, and in nothing else.  ``FORMATS`` writes such twins.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

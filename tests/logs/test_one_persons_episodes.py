@@ -1,7 +1,5 @@
 """Recorded episodes: whatever one of them holds, the rows of all others stay; beside each, what it once did to them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

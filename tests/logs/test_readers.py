@@ -1,7 +1,5 @@
 """Files as they come: formats, types, and damage that ends in one line."""
 
-from __future__ import annotations
-
 import io
 import math
 import time

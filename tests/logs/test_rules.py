@@ -1,7 +1,5 @@
 """Each rule of the table, by a log that breaks it; and where each row that stays leads."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scores and targets of people: the vectorised code against loops over their rows, whoever stands beside."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from fractions import Fraction

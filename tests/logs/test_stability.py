@@ -1,7 +1,5 @@
 """What holds for every log: no row is lost, no user touches another, and an independent reference reads it alike."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Snapshots: numbered, private, found again, and made once; a killed ingest leaves nothing."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """One form of a user id, however a file writes it: in every reader, under every rule, in hash, cap and gate."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

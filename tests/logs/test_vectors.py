@@ -1,7 +1,5 @@
 """Logs of vectors: every format gives the same rows, every rule files what it should, and a killed ingest goes on."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

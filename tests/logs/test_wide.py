@@ -1,7 +1,5 @@
 """Wide logs: one row an episode; constants, qualified labels, tails, holes, and what the quarantine says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

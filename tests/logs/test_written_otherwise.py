@@ -1,7 +1,5 @@
 """Logs written otherwise than ingest reads by itself, and steps numbered by an order: a key of the card says how."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import tomllib

@@ -7,8 +7,6 @@ edited text, and runs the tests that its row names.  A test that compares digest
 or wrong: marked ``digests``, it counts for no mutant.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib

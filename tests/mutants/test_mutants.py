@@ -1,7 +1,5 @@
 """The rows of the mutation gate are of today's code, and a sample of them is noticed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

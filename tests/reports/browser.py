@@ -1,7 +1,5 @@
 """Chromium without a screen, driven over the DevTools protocol: what a reader's browser makes of a page."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Real pages for a browser: each family's report as ``run`` writes it, hostile labels, a big policy, a study."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

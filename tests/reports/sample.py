@@ -1,7 +1,5 @@
 """A report's facts and policy as a run of the demo would hand them over."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """What a reader's browser makes of every kind of page: Debian's chromium, headless, with network and scripts off."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What changed between two runs, on small policies whose every cell or gain is known; pages that a server shows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

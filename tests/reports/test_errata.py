@@ -1,7 +1,5 @@
 """What docs/errata.md names exists: tests, commands, folders and pages."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

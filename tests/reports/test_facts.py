@@ -1,7 +1,5 @@
 """The typed report: what was written is read and written again byte for byte, and its shipped schema is its own."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

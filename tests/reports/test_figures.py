@@ -1,7 +1,5 @@
 """Pictures of a page, and spending against time: drawn and as data."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """How a page says numbers, intervals, losses and names."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

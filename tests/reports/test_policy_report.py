@@ -1,7 +1,5 @@
 """Pages of a policy or of a linear controller: what they say, whatever things are called and however many there are."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

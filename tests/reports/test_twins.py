@@ -1,7 +1,5 @@
 """``report.html``, ``report.md`` and ``report.json`` of one run agree, for every family."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

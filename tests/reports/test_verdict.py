@@ -1,7 +1,5 @@
 """The answer of a page: what it is decided on, what it certifies, and that page, Markdown and shell say the same."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from html import unescape

@@ -1,7 +1,5 @@
 """Reports with made-up evaluations: one for each answer that a verdict can be."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A release of a shop's recipe through the one state machine, without policy and pages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Nights that die, are tried again, or are drawn wrongly: what is charged is never less than what was drawn."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What dead runs left is settled before anything new: committed once, or deleted; what lives is left alone."""
 
-from __future__ import annotations
-
 import json
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """Attacks on the curator that once worked, and no longer do."""
 
-from __future__ import annotations
-
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor

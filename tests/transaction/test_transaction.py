@@ -1,7 +1,5 @@
 """The one state machine: at every crash point of both callers, one recovery; nothing is drawn that is not paid for."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
