@@ -33,11 +33,11 @@ from tests.conftest import card_dict
 HEAD = "dynamics,states,horizon,people,share,rho,runs,value_held,gain_held,code\n"
 
 
-def card(states=8, horizon=5, people=50_000, dynamics="stationary", markov="declared"):
+def card(states=8, horizon=5, people=50_000, dynamics="stationary", markov="declared", actions=2):
     domain = {
         "horizon": horizon,
         "states": {"column": "state", "labels": [f"s{i}" for i in range(states)], "ends": ["end"]},
-        "actions": {"column": "action", "labels": 2},
+        "actions": {"column": "action", "labels": actions},
         "dynamics": dynamics,
         "markov": markov,
     }
@@ -132,6 +132,22 @@ def test_where_people_are_too_few_another_agent_is_named_if_they_are_enough_for_
     assert four is not None and four.endswith("would do. Those of dp-apvi were measured for such a card.")
     assert covered(TABULAR, card(4, 1, 4_000), 0.3, Fraction(1))
     assert thirty is not None and thirty.endswith("would do.")
+
+
+@pytest.mark.parametrize("estimator", [TABULAR, TABULAR + LOGGED])
+def test_of_one_step_many_actions_take_a_larger_budget(estimator):
+    """Of 311 intervals of ten or more actions below ρ = .3 22 missed; of four or five, and from .3 on, few."""
+    few, more, steps = (card(10, h, 50_000, actions=a) for h, a in ((1, 5), (1, 6), (2, 25)))
+    low, enough = Fraction(5, 100), Fraction(3, 10)
+    assert all(covered(estimator, c, 0.3, low) and outside(estimator, c, 0.3, low) is None for c in (few, steps))
+    assert not covered(estimator, more, 0.3, low) and covered(estimator, more, 0.3, enough)
+    told = outside(estimator, more, 0.3, low, Fraction(1, 1000)) or ""
+    assert "more than 5 actions were measured from ρ = 0.3 on, and here is 0.05: ρ = 0.31 would do." in told
+    assert covered(estimator, more, 0.3, Fraction(31, 100) * Fraction(50, 51))
+    # fewer people than any budget makes up for
+    told = outside(estimator, card(10, 1, 3_000, actions=6), 0.3, low) or ""
+    assert told.split(": ")[1].startswith("6,600 people in all at that ρ would do.")
+    assert covered(estimator, card(10, 1, 6_600, actions=6), 0.3, enough)
 
 
 def test_of_steps_apart_only_counts_are_measured():
