@@ -104,7 +104,7 @@ def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
         "allowed": allowed,
         "limit": {**left.facts(), **_whose(left, s.card.name)},
         **present(
-            people=_people(s, None if replays else _shaped(s, guarded.plan, entries)),
+            people=_people(s, guarded.plan, None if replays else _shaped(s, guarded.plan, entries)),
             together=sorted(mixed_with(ledger.entries(), s.card.name)) or None,
             counter=counter,
             calendar=calendar,
@@ -133,14 +133,15 @@ def _shaped(s: Setting, plan: RunPlan, entries: Sequence[Entry]) -> str | None:
     return None if before is None else f"{before[0].upper()}{before[1:]}; {later}."
 
 
-def _people(s: Setting, shaped: str | None) -> answers.PeopleFacts | None:
+def _people(s: Setting, plan: RunPlan, shaped: str | None) -> answers.PeopleFacts | None:
     """Declared numbers of people who teach and who judge; None where all teach.  ``shaped``: see :func:`_shaped`."""
     terms, n = s.terms, s.card.unit.users_public
     if terms.teaching == 1:
         return None
     from pipeline.learners.held_out import HeldOutRun
 
-    outside = (s.plan.outside if isinstance(s.plan, HeldOutRun) else None) or shaped
+    # with the budget that the gate leaves
+    outside = (plan.outside if isinstance(plan, HeldOutRun) else None) or shaped
     teach, judge = round(n * terms.teaching), round(n * terms.judging(s.card))
     rare = _rare(s) if judge and isinstance(s.card, Card) and s.card.domain.observation is None else None
     return answers.PeopleFacts(teach=teach, judge=judge, **present(outside=outside, rare=rare))

@@ -116,7 +116,7 @@ class Sums:
         return self.pair[0] != self.pair[1]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        # noise so wide is drawn in simulations only, by seeds
+        # a counter's noise so wide is drawn in simulations only, by seeds
         variances, ends = self.variances[self.moved], self.watch.ends
         n, wide = len(variances), float(variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, attack.Silence)
         source = attack.Pooled(attack.fresh()) if wide else noise

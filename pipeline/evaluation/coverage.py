@@ -95,6 +95,8 @@ REGIONS: Mapping[str, Mapping[str, Region]] = {
     # a linear policy differs by step, whatever the card declares
     OBSERVED: {"stationary": _OF_OBSERVATIONS, "per_step": _OF_OBSERVATIONS},
 }
+# most actions of one step, of counts: of more, the policy takes those of many thin cells that noise favours
+_FEW_ACTIONS = 5
 # at least so many runs in a region, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
 # a size of fewer runs is not judged alone
@@ -110,6 +112,12 @@ def code_of(estimator: str) -> str:
 
 def _region(estimator: str, dynamics: str, horizon: int) -> Region | None:
     return REGIONS[estimator].get("stationary" if horizon == 1 else dynamics)
+
+
+def _many_actions(estimator: str, card: Card) -> bool:
+    """Whether a card of one step has more actions than counts were measured for."""
+    counts = estimator.removesuffix(LOGGED) == TABULAR
+    return counts and card.domain.horizon == 1 and len(card.domain.action_labels) > _FEW_ACTIONS
 
 
 def _numbers_of(card: Card, share: float, rho: Fraction) -> tuple[int, int, float]:
@@ -155,7 +163,14 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
             there, here = alike if card.domain.dynamics == "per_step" else apart
         numbers = _numbers_of(card, share, Fraction(1) if rho is None else rho)
         return f"Intervals were measured {there}, and {here}.{_measured_of_another(estimator, card, numbers)}"
-    if rho is None or region.holds(*(numbers := _numbers_of(card, share, rho))):
+    if rho is None:
+        return None
+    numbers = _numbers_of(card, share, rho)
+    if _many_actions(estimator, card):
+        has = len(card.domain.action_labels)
+        limit = f"Intervals of one step were measured up to {_FEW_ACTIONS} actions, and the card has {has}."
+        return f"{limit}{_measured_of_another(estimator, card, numbers)}"
+    if region.holds(*numbers):
         return None
     *shape, (what, (least, most)) = region.ends(numbers[0]).items()
     for x, (name, (low, high)) in zip(numbers, shape, strict=False):
@@ -193,6 +208,8 @@ def _measured_of_another(estimator: str, card: Card, numbers: tuple[int, int, fl
     # no chances are logged for dp-one-step
     if region is None or card.domain.observation is not None or estimator.endswith(LOGGED):
         return ""
+    if _many_actions(other, card):
+        return ""
     _, _, (least, _) = region.ends(numbers[0]).values()
     if not region.holds(*(numbers if now else (*numbers[:2], least))):
         return ""
@@ -229,7 +246,9 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
     """
     d = card.domain
     region = _region(estimator, d.dynamics, d.horizon)
-    if d.markov != "declared" or rho is None or region is None or not region.holds(*_numbers_of(card, share, rho)):
+    if d.markov != "declared" or rho is None or region is None or _many_actions(estimator, card):
+        return False
+    if not region.holds(*_numbers_of(card, share, rho)):
         return False
     rows = measured(estimator)
     runs = sum(int(r["runs"]) for r in rows)

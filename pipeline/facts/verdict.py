@@ -402,10 +402,14 @@ def _apart(model: Baseline, evaluated: Evaluated, data: DeclaredTables | Declare
     """
     if model.estimate is None or model.lower is None or model.upper is None:
         return ""
-    measured, half_width = evaluated.practice, (float(model.upper) - float(model.lower)) / 2
-    # the tables are of the other people, and chance is in both
+    by_model, least, most = float(model.estimate), float(model.lower), float(model.upper)
+    measured, half_width = evaluated.practice, (most - least) / 2
+    if data.horizon == 1:
+        # of rare or usual outcomes one end is cut at what an episode can pay: the other tells the width
+        half_width = max(most - by_model, by_model - least)
+    # the tables are of other people, at most all the rest, and chance is in both
     chance = (measured.upper - measured.lower) / 2 / math.sqrt(1 - evaluated.share)
-    if abs(float(model.estimate) - measured.estimate) <= _APART * half_width + chance:
+    if abs(by_model - measured.estimate) <= _APART * half_width + chance:
         return ""
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     alike = isinstance(data, DeclaredTables) and data.dynamics == "stationary"

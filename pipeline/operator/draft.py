@@ -47,6 +47,20 @@ _WORSE = re.compile(
     r"died|dead|deaths?|deceased|mortality|readmi\w+|rehospital\w+|relaps\w+|complications?|infect\w+|adverse|bleeding|"
     r"strokes?|pain|fail\w*|dropouts?|churn\w*|default\w*|errors?|complaints?|absences?|los|costs?"
 )
+# words beside these that turn their sense
+_LESS = {
+    "free",
+    "relief",
+    "reduction",
+    "reduced",
+    "saved",
+    "saving",
+    "savings",
+    "avoided",
+    "prevented",
+    "without",
+    "no",
+}
 # most different rewards that a note lists
 _FEW_WORTHS = 10
 # shares of short episodes that are worth a note, and a question
@@ -449,8 +463,8 @@ class _Log:
         worths = [(str(text).strip(), float(paid)) for text, paid in worth.rows()]
         turned = _as_options((text, ends - paid) for text, paid in worths)
         # costs below 0 have their sign already
-        words = re.split("[^a-z]+", plain_name(column.name))
-        worse = any(map(_WORSE.fullmatch, words)) and quantile(column.values, 1) > 0
+        words = looking.words_of(column.name)
+        worse = any(map(_WORSE.fullmatch, words)) and _LESS.isdisjoint(words) and quantile(column.values, 1) > 0
         if few and worse:
             raise QuestionError(
                 f"a policy seeks more of the score, and by its name more of {column.name!r} is worse: is it?",
@@ -983,7 +997,9 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         columns = look.columns
     notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
     taken = {*role.values(), *users, *parts}
-    for r in {"action", "reward"} & role.keys() - {*answered, *guessed}:
+    for r in ("action", "reward"):
+        if r not in role or r in answered or r in guessed:
+            continue
         if others := [repr(name) for name in looking.namesakes(r, role[r], columns) if name not in taken]:
             notes.append(f"{role[r]!r} is the {_IN_WORDS[r]} by its name, and {', '.join(others)} may be: --{r} COLUMN")
     if len(patterns(read.paths)) > NAMED:

@@ -519,16 +519,17 @@ def is_later(name: str, others: Iterable[str]) -> bool:
 
 def came_after(name: str) -> bool:
     """Whether a column, by its name, holds what came after the decision."""
-    return not _AFTER.isdisjoint(_words(name))
+    return not _AFTER.isdisjoint(words_of(name))
 
 
-def _words(name: str) -> list[str]:
+def words_of(name: str) -> list[str]:
+    """Words of a name, in plain lower case."""
     return re.split(r"[\W_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
 
 
 def namesakes(role: str, name: str, columns: Mapping[str, Column]) -> list[str]:
     """Other columns that have a role by their names too, such as a dose beside a drug."""
-    fit = [c for c in columns.values() if c.name != name and _fits(role, c) and _BEFORE.isdisjoint(_words(c.name))]
+    fit = [c for c in columns.values() if c.name != name and _fits(role, c) and _BEFORE.isdisjoint(words_of(c.name))]
     fit = [c for c in fit if role != "action" or not came_after(c.name)]
     return [c.name for c in fit if _name_rank(role, c.name) is not None]
 
@@ -538,7 +539,7 @@ def _says(part: str, name: str) -> bool:
     if part.startswith("*"):
         return part[1:] in plain_name(name)
     # parts of up to three letters begin many words, so they must be whole words
-    return any(word.startswith(part) if len(part) > 3 else word == part for word in _words(name))
+    return any(word.startswith(part) if len(part) > 3 else word == part for word in words_of(name))
 
 
 def _name_rank(role: str, name: str) -> int | None:
@@ -575,8 +576,8 @@ def find_roles(
             if role in ("state", "action"):
                 fit = [c for c in fit if not is_later(c.name, columns) and not came_after(c.name)]
             if role in _NOW:
-                now = [c for c in fit if _BEFORE.isdisjoint(_words(c.name))]
-                fit = now if best is _by_name else now or fit
+                now = [c for c in fit if _BEFORE.isdisjoint(words_of(c.name))]
+                fit = now if best is _by_name else fit if role == "action" else now or fit
             if role == "terminated" and "user" in roles and columns[roles["user"]].cells.is_unique().all():
                 # of one row a person every episode is over: who died or was discharged is an outcome
                 continue
@@ -632,9 +633,9 @@ def _ask_for_outcome(
     if "reward" in answered or reward is None or reward.is_outcome:
         return
     free = [c for c in columns.values() if c.is_outcome and c.name not in {*roles.values(), *used}]
-    measured = not {"score", "points"}.isdisjoint(_words(reward.name)) and not came_after(reward.name)
+    measured = not {"score", "points"}.isdisjoint(words_of(reward.name)) and not came_after(reward.name)
     # such as a risk_score; what came of it may then be the state for want of another
-    older = measured and len(_words(reward.name)) > 1
+    older = measured and len(words_of(reward.name)) > 1
     state = columns[roles["state"]]
     outcomes = [c.name for c in free if older or c.is_late or (measured and c.numbers < _ORDERED)]
     outcomes += [state.name] if older and "state" in guessed and (state.is_outcome or state.numbers >= _ORDERED) else []

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pipeline.declaration.card import Card
 from pipeline.declaration.toml import CardError, explain
 from pipeline.evaluation.coverage import TABULAR, outside
-from pipeline.facts.evaluation import people_needed, share_that_judges
+from pipeline.facts.evaluation import GATE, people_needed, share_that_judges
 from pipeline.files import whole_file, write_file
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import signal_to_noise
@@ -67,8 +67,8 @@ class Draft:
         if signal_to_noise(card, Ask(rho=_RHO), people * _TEACHING).ratio < 1:
             return "dp-one-step", "for this many states and actions noise would drown counts of successors"
         share = share_that_judges(people, "dp-apvi", _RHO)
-        if self._single and share and outside(TABULAR, card, share, Fraction(_RHO)):
-            return "dp-one-step", "of one step; no interval of dp-apvi was measured for so many states and people"
+        if self._single and share and outside(TABULAR, card, share, Fraction(_RHO) * (1 - GATE)):
+            return "dp-one-step", "of one step; no interval of dp-apvi was measured for such states, actions and people"
         return "dp-apvi", "pessimistic planning on private counts"
 
     @property

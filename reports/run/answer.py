@@ -719,9 +719,7 @@ def _asked(verdict: Verdict) -> list[str]:
         asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
     if verdict.unsaid:
         asked += ["Was each state noted before its choice, and each action as chosen, however it went?"]
-        asked += [
-            "Has what comes of a choice changed since the first days of the log? Then judge by recent days alone."
-        ]
+        asked += ["Has what comes of a choice changed since the first days of the log?"]
         asked += ["Has anybody two ids? Does what one person gets take anything from another?"]
     return asked
 
@@ -739,10 +737,9 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
             return (
                 "Ask, then decide",
                 " ".join(_asked(verdict)),
-                f"If not: reticent promote {run}{of_card}, and reticent ledger sign {run} --by NAME{of_card}.",
-                "If anything else is so: add it to the card's states and run again, or try the policy in a trial."
-                if verdict.led
-                else "If so: add it to the card's states and run again, or try the policy in a trial.",
+                f"If all is well: reticent promote {run}{of_card}, and reticent ledger sign {run} --by NAME{of_card}.",
+                "Else: add what is missing to the card's states and run again, let people who come in later judge it, "
+                "or try the policy in a trial.",
             )
         case "better" if verdict.holds:
             return (
@@ -803,10 +800,10 @@ def _wide(report: Report) -> tuple[str, ...]:
     if min(now.estimate - low, high - now.estimate) > _PART * (high - low):
         return ()
     paid = f"An episode can pay {number(low)} to {number(high)} by the card, and now pays "
-    paid += (
-        f"{about(now.estimate, now.lower, now.upper)}: noise grows with this range. If none can pay so much, declare "
-    )
-    return (f"{paid}a narrower one in [reward], and let people who come in later judge it.",)
+    paid += f"{about(now.estimate, now.lower, now.upper)}: noise grows with this range. If none can pay so "
+    paid += "much" if now.estimate - low < high - now.estimate else "little"
+    narrower = "declare a narrower range or total in [reward], and let people who come in later judge it."
+    return (f"{paid}, {narrower}",)
 
 
 def _or_budget(report: Report, rho: float | None) -> str:

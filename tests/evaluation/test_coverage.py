@@ -15,9 +15,9 @@ from tests.conftest import card_dict, domain_dict
 HEAD = "dynamics,states,horizon,people,share,rho,runs,value_held,gain_held,code\n"
 
 
-def card(states=8, horizon=5, people=50_000, dynamics="stationary", markov="declared"):
+def card(states=8, horizon=5, people=50_000, dynamics="stationary", markov="declared", actions=2):
     labels = [f"s{i}" for i in range(states)]
-    domain = domain_dict(horizon, labels, 2, ["end"], dynamics=dynamics, markov=markov)
+    domain = domain_dict(horizon, labels, actions, ["end"], dynamics=dynamics, markov=markov)
     return Card.model_validate(card_dict(domain=domain, unit={"user": "user_id", "users_public": people}))
 
 
@@ -115,6 +115,21 @@ def test_where_people_are_too_few_another_agent_is_named_if_they_are_enough_for_
     assert four is not None and four.endswith("would do. Those of dp-apvi were measured for such a card.")
     assert coverage.covered(coverage.TABULAR, card(4, 1, 4_000), 0.3, Fraction(1))
     assert thirty is not None and thirty.endswith("would do.")
+
+
+@pytest.mark.parametrize("estimator", [coverage.TABULAR, coverage.TABULAR + coverage.LOGGED])
+def test_counts_of_one_step_are_measured_for_few_actions(estimator):
+    """Of 446 intervals of ten or more actions 22 missed, of thin cells that noise favours; of up to five few."""
+    few, more, steps = (card(10, h, 50_000, actions=a) for h, a in ((1, 5), (1, 6), (10, 25)))
+    rho = Fraction(1)
+    assert all(coverage.covered(estimator, c, 0.3, rho) for c in (few, steps))
+    assert coverage.outside(estimator, few, 0.3, rho) is None and not coverage.covered(estimator, more, 0.3, rho)
+    told = coverage.outside(estimator, more, 0.3, rho) or ""
+    assert "Intervals of one step were measured up to 5 actions, and the card has 6." in told
+    # nor is an agent that was not measured there named to others
+    scarce = card(10, 1, 4_000, actions=6)
+    assert not coverage.measured_elsewhere(coverage.ONE_STEP, scarce, 0.3, rho)
+    assert coverage.measured_elsewhere(coverage.ONE_STEP, card(10, 1, 4_000), 0.3, rho)
 
 
 def test_of_steps_apart_only_counts_are_measured():

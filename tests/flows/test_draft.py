@@ -794,7 +794,7 @@ def test_the_commands_that_a_page_of_real_people_names_are_not_refused(tmp_path,
     assert "set_aside" in page, "the gate"
     # the difference of the two lines above it may have the other sign
     assert "it need not be that of the two scores" in " ".join(page.split())
-    commands = re.findall(r"reticent ((?:promote|ledger sign) .*?)(?:, and|\. If so)", page)
+    commands = re.findall(r"reticent ((?:promote|ledger sign) .*?)(?:, and|\. Else)", page)
     assert len(commands) == 2
     monkeypatch.chdir(tmp_path)
     for command in commands:

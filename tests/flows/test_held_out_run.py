@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+import reticent
 from flows.config.recipe import Setting
 from pipeline.evaluation.intervals import deviations, level_of
 from pipeline.learners import held_out
@@ -83,6 +84,18 @@ def test_a_plan_foresees_what_keeps_a_verdict_from_people(tmp_path, agent, old, 
     """Runs of such cards of real people are withheld, whatever comes in; of many actions, where practice tries all."""
     told = planned(tmp_path, agent, ('vetoes = [["cold", "call"]]\n', ""), (old, new))["people"]
     assert told.get(key) is None if says is None else says in told[key]
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"), [("10", "up to 5 actions, and the card has 10. Those of dp-one-step were"), ("5", None)]
+)
+def test_a_plan_foresees_that_one_step_of_many_actions_takes_another_agent(tmp_path, actions, said):
+    card = SHOP.replace("users_public = 400", "users_public = 20000").replace("horizon = 3", "horizon = 1")
+    card = card.replace('["none", "mail", "call"]', actions).replace('vetoes = [["cold", "call"]]\n', "")
+    (tmp_path / "card.toml").write_text(card)
+    recipe = write(tmp_path, privacy="[privacy]\nrho = 1")
+    people = reticent.plan(recipe, quality=False, store=reticent.Store(tmp_path / "home")).people
+    assert people is not None and (people.outside is None if said is None else said in str(people.outside))
 
 
 def test_what_a_plan_says_of_visits_is_of_those_who_teach(tmp_path):

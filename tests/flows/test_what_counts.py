@@ -325,6 +325,17 @@ def test_noise_is_named_where_released_tables_are_too_thin_for_practice(tmp_path
     assert not any(key in verdict.why for key in no_cause)
 
 
+def test_a_rare_outcome_of_one_step_is_not_withheld_for_what_noise_may_add(tmp_path: Path) -> None:
+    """Thin cells put practice of an outcome of 9 % at .14, and the interval around it is cut at 0."""
+    g, who = np.random.default_rng(9), np.arange(PEOPLE)
+    state, done = g.integers(0, 20, PEOPLE), g.choice(4, PEOPLE, p=[0.45, 0.4, 0.07, 0.08])
+    good = g.random(PEOPLE) < 0.06 + 0.006 * (state % 10)
+    rows = visits(0, who, good, good, good).with_columns(state=pl.Series(state), done=pl.Series(done))
+    changes = {"horizon = 3": "horizon = 1", '["well", "ill"]': "20", '["mild", "strong"]': "4"}
+    _, verdict = page_of(tmp_path, rows, changes, "dp-apvi")
+    assert verdict.answer == "not_told_apart"
+
+
 def judged_later(folder: Path, first: pl.DataFrame, then: pl.DataFrame, judges: int) -> tuple[str, Verdict]:
     """Page and verdict of who came in after those who taught."""
     people = first["who"].n_unique() + judges

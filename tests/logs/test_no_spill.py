@@ -23,7 +23,11 @@ pl.scan_parquet(sys.argv[1] + "/*.parquet").unique().collect(engine="streaming")
 """
 
 
-@pytest.mark.parametrize(("code", "spills"), [(COUNT, False), (BARE, True)], ids=["ours", "polars alone"])
+@pytest.mark.parametrize(
+    ("code", "spills"),
+    [(COUNT, False), (f"import polars{COUNT}", False), (BARE, True)],
+    ids=["ours", "ours after polars", "polars alone"],
+)
 def test_what_memory_does_not_hold_is_not_written_beside_the_store(tmp_path, code, spills):
     """With a budget of a few megabytes, as on a machine that has no more left."""
     n = 600_000
