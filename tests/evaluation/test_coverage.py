@@ -192,6 +192,11 @@ def test_what_was_not_shown_to_hold_is_not_calibrated(table, rows, code, shown):
     assert coverage.covered(table(*rows, code=code), card(2, 2, 20_000), 0.3, Fraction(3, 10)) is shown
 
 
+@pytest.mark.parametrize("estimator", list(coverage.MEASURED))
+def test_a_row_names_the_command_that_anybody_can_type(estimator):
+    assert all(r["command"].startswith("python -P -m tests.campaigns.") for r in coverage.measured(estimator))
+
+
 @pytest.mark.digests
 def test_the_committed_tables_are_of_todays_code():
     """An estimator that changes is measured again, or states no coverage."""
