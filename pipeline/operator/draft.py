@@ -5,6 +5,8 @@ Values read off people's records depend on these people.  So the card lists in [
 and stand in no file: the card has a reason beside each key, and no counted number but those it declares.  A note names
 what may make the card wrong silently (duplicate rows, shared ids, open ends); the operator is asked about what would
 ruin the run (:class:`~pipeline.operator.look.QuestionError`).
+
+Long because a card is one thing: each key is read off the same log, beside the note or question that goes with it.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false

@@ -1,4 +1,7 @@
-"""A card proposed from a messy log: what it finds, that the look is told, and that counts stay in the terminal."""
+"""A card proposed from a messy log: what it finds, that the look is told, and that counts stay in the terminal.
+
+Long as its subject is: a few lines for each way in which logs are untidy.
+"""
 
 import json
 import random
@@ -283,38 +286,23 @@ def test_rewards_that_lack_here_and_there_are_not_taken_for_nothing():
     )
 
 
-def test_an_outcome_that_is_written_a_visit_late_is_not_said_to_pay_nothing_at_first() -> None:
-    rows = [
-        {
-            "patient": i,
-            "visit": h,
-            "band": "ab"[(i + h) % 2],
-            "drug": "xy"[i % 3 % 2],
-            "good": None if h == 0 else i % 2,
-        }
-        for i in range(90)
-        for h in range(4)
-    ]
-    notes = told_of(pl.DataFrame(rows, infer_schema_length=None), paid="each")[1]
+def a_visit_late(*, closed: bool) -> pl.DataFrame:
+    """Four rows a patient, each with what came of the row before it; ``closed``: the last has no action."""
+    drugs = {(i, h): None if closed and h == 3 else "xy"[i % 3 % 2] for i in range(90) for h in range(4)}
+    rows = [(i, h, "ab"[(i + h) % 2], drug, i % 2 if h else None) for (i, h), drug in drugs.items()]
+    names = ["patient", "visit", "band", "drug", "good"]
+    return pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None)
+
+
+def test_an_outcome_that_is_written_a_visit_late_is_not_said_to_pay_nothing_at_first():
+    notes = told_of(a_visit_late(closed=False), paid="each")[1]
     assert "those of first rows alone: 100.0% of the episodes are dropped" in notes
     assert "what came of the row before it" in notes and "unless empty = 0.0" not in notes
 
 
-def test_outcomes_a_visit_late_beside_a_last_row_without_an_action_are_asked_about() -> None:
+def test_outcomes_a_visit_late_beside_a_last_row_without_an_action_are_asked_about():
     """The last row's alone was moved to the row before, whose own was lost: .08 to .22 was said of .39."""
-    rows = [
-        {
-            "patient": i,
-            "visit": h,
-            "band": "ab"[(i + h) % 2],
-            "drug": "xy"[i % 3 % 2],
-            "good": None if h == 0 else i % 2,
-        }
-        | ({"drug": None} if h == 3 else {})
-        for i in range(90)
-        for h in range(4)
-    ]
-    log = pl.DataFrame(rows, infer_schema_length=None)
+    log = a_visit_late(closed=True)
     refuses("(?s)what came of the row before it.*--paid each", log)
     assert told_of(log, paid="each")[0]["source"]["last_row"] == "outcome"
 
