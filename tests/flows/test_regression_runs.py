@@ -512,8 +512,10 @@ def test_the_verbs_of_a_run_read_its_gains(plant, tmp_path, capfd):
     for file in ("many.csv", "many.ndjson"):
         assert reticent(root, "policy", "act", run, "--batch", tmp_path / file) == 0
         found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-        assert found[0]["action"] == one["action"] and found[1]["cut"] and found[1]["outside"]
-        assert abs(found[1]["action"][0]) == pytest.approx(1.0)
+        assert found[0]["action"] == one["action"] and found[1]["outside"]
+        # the gain is released: noise may bring it near 0, and then nothing is cut
+        far = abs(gains[0, 0, 0] * 900)
+        assert found[1]["cut"] is bool(far > 1) and abs(found[1]["action"][0]) == pytest.approx(min(far, 1.0))
     for wrong in (
         ("--observation", "0.5", "--step", 1),
         ("--observation", "0.5,0.5", "--step", 4),
