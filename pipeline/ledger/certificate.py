@@ -76,7 +76,7 @@ class Route:
         if self.by == "hand":
             return [
                 "that the log was ingested and this edition run is the choice of whoever did it; a choice made because "
-                "of what the terminal told them of the rows is not accounted for",
+                "of what the terminal told them of the rows is not accounted for"
             ]
         if self.by == "calendar":
             return [

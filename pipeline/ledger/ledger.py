@@ -139,13 +139,7 @@ class Ledger:
     # a release: INTENT, lease, DRAW, COMMIT
 
     def intent(
-        self,
-        lineage: str,
-        run_key: str,
-        rho: Fraction | Price,
-        body: Body,
-        *,
-        holder: attempts.Holder | None = None,
+        self, lineage: str, run_key: str, rho: Fraction | Price, body: Body, *, holder: attempts.Holder | None = None
     ) -> Entry:
         """Spend ``rho`` for an attempt at ``run_key``; durable when this returns.
 

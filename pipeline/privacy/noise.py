@@ -218,13 +218,13 @@ class SeededNoise:
         sd = math.sqrt(variance)
         if sd > _ROUNDED:
             return np.rint(self._rng.normal(0.0, sd, size)).astype(np.int64)
-        return self._draw(size, *_gaussian_table(variance))
+        return self._draw(size, Law("gaussian", Fraction(variance)))
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         self._admit_handle(data)
         if scale > _ROUNDED:
             return np.rint(self._rng.laplace(0.0, float(scale), size)).astype(np.int64)
-        return self._draw(size, *_laplace_table(scale))
+        return self._draw(size, Law("laplace", scale))
 
     def flips(self, size: int, chance: int, data: DataHandle) -> Bools:
         """Independent coins ``(size,)``, each true with probability ``chance / 2^64``."""
@@ -249,30 +249,21 @@ class SeededNoise:
         # a caller's word is no manifest: only a handle that carries its kind is admitted
         self.admit(getattr(data, "data_kind", "real"))
 
-    def _draw(self, size: int, least: int, cdf: Array) -> Integers:
+    def _draw(self, size: int, law: Law) -> Integers:
+        least, cdf = _float_table(law)
         index = np.searchsorted(cdf, self._rng.random(size), side="right")
         return least + np.minimum(index, len(cdf) - 1)
 
 
 # kept, since a release draws from few laws, and again and again: a table takes longer than the draws from it
-@lru_cache(maxsize=8)
-def _gaussian_table(variance: int) -> tuple[int, Array]:
-    """Least value, and distribution function from it on, of a discrete Gaussian."""
-    reach = math.ceil(12 * math.sqrt(variance)) + 1
+@lru_cache(maxsize=16)
+def _float_table(law: Law) -> tuple[int, Array]:
+    """Least value, and distribution function from it on, of a law in floating point."""
+    gaussian, scale = law.kind == "gaussian", float(law.scale)
+    reach = math.ceil(12 * math.sqrt(scale) if gaussian else 40 * law.scale) + 1
     support = np.arange(-reach, reach + 1)
-    return -reach, _cumulated(np.exp(-(support**2) / (2 * variance)))
-
-
-@lru_cache(maxsize=8)
-def _laplace_table(scale: Fraction) -> tuple[int, Array]:
-    """The same of a discrete Laplace law."""
-    reach = math.ceil(40 * scale) + 1
-    support = np.arange(-reach, reach + 1)
-    return -reach, _cumulated(np.exp(-np.abs(support) / float(scale)))
-
-
-def _cumulated(weight: Array) -> Array:
-    return np.cumsum(weight / weight.sum())
+    weight = np.exp(-(support**2) / (2 * scale) if gaussian else -np.abs(support) / scale)
+    return -reach, np.cumsum(weight / weight.sum())
 
 
 # far below the ends of int64, so that count + draw cannot wrap

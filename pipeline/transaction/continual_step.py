@@ -143,13 +143,7 @@ class KeptSteps:
         return drawn[before : before + len(self.counter.rows(t))]
 
     def write(
-        self,
-        t: int,
-        attempt: int,
-        exact: Integers,
-        seen: Hashes,
-        rows: Integers,
-        snapshot: int | None = None,
+        self, t: int, attempt: int, exact: Integers, seen: Hashes, rows: Integers, snapshot: int | None = None
     ) -> None:
         """Put a step's files on the disk; they count once the step is committed.
 
