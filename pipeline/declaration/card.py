@@ -92,7 +92,8 @@ class Reward(Strict):
             self.kind != "estimate" or not all(low <= paid <= high for paid in self.words.values())
         ):
             raise ValueError(f"words: what a text pays lies in range, of kind = 'estimate'; got {self.words}")
-        if self.paid == "last" and (self.kind != "estimate" or not low <= 0 <= high or self._zero_is_off_the_lattice):
+        zero = low / self.unit
+        if self.paid == "last" and (self.kind != "estimate" or not low <= 0 <= high or abs(zero - round(zero)) > 1e-9):
             raise ValueError("paid = 'last': the other rows pay 0, a point of the lattice, and kind is 'estimate'")
         if self.total is not None and self.total > MOST:
             raise ValueError(f"total must be at most {MOST:g}; got {self.total}")
@@ -111,11 +112,6 @@ class Reward(Strict):
         if self.on_entering is not None and any(not low <= r <= high for r in (0.0, *self.on_entering.values())):
             raise ValueError(f"on_entering: 0 and every entry must lie in [{low}, {high}]; got {self.on_entering}")
         return self
-
-    @property
-    def _zero_is_off_the_lattice(self) -> bool:
-        k = self.range[0] / self.unit
-        return abs(k - round(k)) > 1e-9
 
     def check_discount(self, dynamics: str) -> None:
         """Refuse a discount whose rewards no lattice could hold exactly, or no evaluation could measure.

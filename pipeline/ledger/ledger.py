@@ -19,7 +19,6 @@ from pipeline.ledger.account import (
     Allowance,
     account_of,
     apart_from,
-    card_hash,
     change_of_registration,
     commit_of,
     intents_of,
@@ -121,13 +120,11 @@ class Ledger:
         self.account(card.name)
         self.register(card)
 
-    def record_inspection(self, card: AnyCard, snapshot: int) -> Entry:
-        """Record, at no cost, that a person is about to look at a snapshot."""
-        body = {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
-        return self.note(card.name, "INSPECT", body)
-
     def note(self, lineage: str, kind: str, body: Body) -> Entry:
-        """Append an entry that charges nothing: KEY, SIGN (an approved run), PURGE (raw rows left the store), RETRY."""
+        """Append an entry that charges nothing.
+
+        KEY, INSPECT (a look at a snapshot), SIGN (an approved run), PURGE (raw rows left the store), RETRY.
+        """
         with self._chain.open() as page:
             return page.append(lineage, kind, body)
 

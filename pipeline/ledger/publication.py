@@ -164,8 +164,7 @@ def signed_head(text: str, trusted: frozenset[str]) -> Head:
     """
     try:
         content: Any = json.loads(Path(text).read_text(encoding="utf-8"))
-        head = Head(int(content["seq"]), str(content["hash"]))
-        key, signature = str(content["key"]), str(content["signature"])
+        head, key, signature = Head.of(content), str(content["key"]), str(content["signature"])
     except (OSError, ValueError, KeyError, TypeError):
         raise CardError(f"--head {text}: with --public-key, the file that `ledger head --json` wrote") from None
     if key not in trusted or not _holds(key, signature, _head_text(head)):

@@ -107,20 +107,29 @@ def symmetric_noise(noise: NoiseSource, copies: int, dimension: int, variance: i
     return out
 
 
-class OsNoise:
+class _Exact:
+    """What exact samplers on operating-system randomness share."""
+
+    name = "os"
+
+    def admit(self, data_kind: str) -> None:
+        """Serves data of every kind."""
+
+    def tv_bound(self, variance: int) -> Fraction:
+        """Zero: the samplers are exact."""
+        return Fraction(0)
+
+
+class OsNoise(_Exact):
     """Exact discrete samplers of our own on operating-system randomness; takes no seed and no argument.
 
     By inversion where there are enough draws to pay for a table, by rejection else: both are exactly the same law.
     """
 
-    name = "os"
     sampler = (
         "exact discrete gaussian and laplace by inversion with lazy bits or by rejection, operating-system randomness "
         "through SHAKE-256"
     )
-
-    def admit(self, data_kind: str) -> None:
-        """Serves data of every kind."""
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         if variance <= 0 or int(variance) != variance:
@@ -131,10 +140,6 @@ class OsNoise:
         if scale <= 0:
             raise ValueError(f"scale must be positive; got {scale}")
         return _drawn(size, Law("laplace", Fraction(scale)), WIDEST_SCALE)
-
-    def tv_bound(self, variance: int) -> Fraction:
-        """Zero: the samplers are exact."""
-        return Fraction(0)
 
 
 class FastOsNoise(OsNoise):
@@ -279,18 +284,13 @@ def _opendp() -> Any:
     return dp
 
 
-class OpenDpNoise:
+class OpenDpNoise(_Exact):
     """OpenDP's exact discrete samplers on operating-system randomness; takes no seed and no argument."""
-
-    name = "os"
 
     @property
     def sampler(self) -> str:
         """Name and version of the sampler, for release and report."""
         return f"opendp {version('opendp')}, exact discrete, operating-system randomness"
-
-    def admit(self, data_kind: str) -> None:
-        """Serves data of every kind."""
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         """See :class:`NoiseSource`; the scale is rounded up to the next float (privacy.md §0.1-17)."""
@@ -304,10 +304,6 @@ class OpenDpNoise:
         dp = _opendp()
         space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
         return self._draw(dp.m.make_laplace(*space, scale=math.nextafter(float(scale), math.inf)), size)
-
-    def tv_bound(self, variance: int) -> Fraction:
-        """Zero: OpenDP's samplers are exact."""
-        return Fraction(0)
 
     @staticmethod
     def _draw(measurement: Any, size: int) -> Integers:

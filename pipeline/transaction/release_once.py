@@ -10,6 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, CardError
+from pipeline.facts.promise import present
 from pipeline.ledger.account import apart_from, claims_needed, intents_of, refuse_beyond, reserve_of, split_of
 from pipeline.ledger.attempts import Passed, passed_gate
 from pipeline.ledger.chain import Body, BudgetError, Entry
@@ -21,7 +22,6 @@ from pipeline.logs.parts import Split, editions_until, part_key, split_people
 from pipeline.logs.store import Snapshot, check_parts, check_source, find_snapshot
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
-from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
 from pipeline.transaction.drawing import Charge, Drawing, Gate, Splitting, key_of, total_charge
 from pipeline.transaction.transaction import (
@@ -83,21 +83,13 @@ def release_once(
         if isinstance(drawing, Splitting) and drawing.since is not None:
             check_since(ledger.entries(), card.name, key, edition, drawing.since)
             editions_until(snapshot, drawing.since)
-        fields: dict[str, object] = {
-            **({"due": due} if due else {}),
-            **claim_fields(ledger.entries(), card, [snapshot]),
-        }
+        fields = {**present(due=due or None), **claim_fields(ledger.entries(), card, [snapshot])}
         # a lost key is refused before anything is charged
         splits = not drawing.exact and (is_look(drawing.charge()[1]) or reserve_of(ledger.entries(), card.name))
         key_mark: Body = key_fields(lineage) if splits else {}
-        passed = None
-        if gate is not None:
-            passed = pass_gate(lineage, snapshot, gate, noise, fields, drawing.charge())
-        if recipe:
-            fields |= {RECIPE: recipe}
-        if passed is not None:
-            fields |= {"gate": passed.commit.seq}
-        curated = _draw(lineage, card, snapshot, drawing, noise, resources, {**fields, **key_mark})
+        passed = None if gate is None else pass_gate(lineage, snapshot, gate, noise, fields, drawing.charge())
+        named = present(**{RECIPE: recipe or None}, gate=None if passed is None else passed.commit.seq)
+        curated = _draw(lineage, card, snapshot, drawing, noise, resources, {**fields, **named, **key_mark})
         forget(snapshot)
         return replace(curated, gate=passed)
 
@@ -164,10 +156,14 @@ def _draw(
     fields: Body,
 ) -> Curated:
     """Charge and draw, once: what is committed is replayed."""
-    key, split_resources = key_of(card, snapshot.number, drawing), keyed_by(lineage, resources)
+    key, resources = key_of(card, snapshot.number, drawing), keyed_by(lineage, resources)
     if drawing.exact:
-        read = _rows_for(lineage, drawing, snapshot, split_resources)
-        return _write_exact(lineage, key, drawing.draw(read, split_resources, lambda _, draw: draw(noise)), snapshot)
+        # exact tables of simulated data: nothing is private, so nothing is charged and they may change
+        folder = folder_of(lineage.store, lineage.name, key, exact=True)
+        rows = _rows_for(lineage, drawing, snapshot, resources)
+        release = drawing.draw(rows, resources, lambda _, draw: draw(noise))
+        write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
+        return Curated(release, folder, key, None, None, False, False, lineage.recovered)
     if (commit := lineage.ledger.committed(card.name, key)) is not None:
         return replay(lineage, card, commit, snapshot)
     rho, charged = drawing.charge()
@@ -176,7 +172,7 @@ def _draw(
     look = look_number(lineage.ledger.entries(), card.name, key, charged)
     fields = {"snapshot": snapshot.number, **fields, **charged, **look}
     with transaction(lineage, key, rho, fields, drawing.stages, noise) as attempt:
-        release = drawing.draw(_rows_for(lineage, drawing, snapshot, split_resources), split_resources, attempt.stage)
+        release = drawing.draw(_rows_for(lineage, drawing, snapshot, resources), resources, attempt.stage)
         return attempt.commit(replace(release, look=look.get("look")), snapshot.data_digest)
 
 
@@ -202,13 +198,6 @@ def _rows_for(lineage: OpenLineage, drawing: Drawing, snapshot: Snapshot, resour
     if all_people or resources.split is None:
         return snapshot
     return split_people(snapshot, resources.split(Fraction(0)))[0]
-
-
-def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Snapshot) -> Curated:
-    """Write the exact tables of simulated data: nothing is private, so nothing is charged and they may change."""
-    folder = folder_of(lineage.store, lineage.name, key, exact=True)
-    write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
-    return Curated(release, folder, key, None, None, False, False, lineage.recovered)
 
 
 def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapshot | None) -> Curated:

@@ -178,8 +178,7 @@ def refuse_lost_ledger(lineage: str, where: Path | str, store: Path) -> None:
 
 def _read(path: Path) -> Head:
     try:
-        last: Any = json.loads(path.read_text())
-        return Head(int(last["seq"]), str(last["hash"]))
+        return Head.of(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError):
         raise BudgetError(f"{path} is damaged; restore the store") from None
 
