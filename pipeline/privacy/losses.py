@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 from pipeline.privacy.budget import delta_from_rho, down, epsilon_from_rho, up
 from pipeline.privacy.release import Mechanism, total_delta_slack, total_epsilon, total_rho
@@ -60,24 +60,6 @@ class Trust(StrEnum):
     JOINT = "joint"
     LOCAL = "local"
     SHUFFLE = "shuffle"
-
-
-class Promise(Protocol):
-    """The guarantee of the drawn noise for one user, replace-one."""
-
-    @property
-    def trust(self) -> Trust:
-        """The trust model."""
-        ...
-
-    @property
-    def rho(self) -> Fraction | None:
-        """zCDP; None without noise, and where the noise is not Gaussian."""
-        ...
-
-    def epsilon(self, delta: float) -> float | None:
-        """Epsilon at ``delta``; None without noise."""
-        ...
 
 
 @dataclass(frozen=True)
