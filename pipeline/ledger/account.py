@@ -373,13 +373,9 @@ def allowances(
             if not caps or not share:
                 continue
             tightest = min(caps, key=lambda name: (caps[name], name != lineage))
-
-            def counted(e: Entry, since: str = since) -> bool:
-                return dated[e.seq] >= since
-
+            left = caps[tightest] - lost(entries, move, lambda e, since=since: dated[e.seq] >= since)
             # a limit that was passed while a clock was wrong, or lowered, is used up: what costs nothing is allowed
-            rho = max(caps[tightest] - lost(entries, move, counted), Fraction(0)) / share
-            found.append(Allowance(rho, limit, caps[tightest], tightest))
+            found.append(Allowance(max(left, Fraction(0)) / share, limit, caps[tightest], tightest))
     return found
 
 

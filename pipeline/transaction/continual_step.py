@@ -57,8 +57,8 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.played import Allocation, PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import WHOLE, Gate, key_of
-from pipeline.transaction.release_once import check_snapshot, claim_fields, key_fields, keyed_by, pass_gate, replay
-from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
+from pipeline.transaction.release_once import check_snapshot, claim_fields, key_fields, keyed_by, pass_gate
+from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
 
 _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
 
