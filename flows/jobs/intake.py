@@ -142,13 +142,14 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[store.Snapshot, Entry]:
     Raises CardError if the card differs from its registration, or there is no snapshot of it.
     """
     from flows.jobs.registration import ledger_for, newest_snapshot
+    from pipeline.ledger.account import look_fields
     from pipeline.transaction.transaction import one_at_a_time, refuse_old_ledger, remember_head
 
     ledger = ledger_for(card, home)
     snapshot = newest_snapshot(card, home)
     with one_at_a_time(home.store / card.name):
         refuse_old_ledger(card.name, ledger, home.store)
-        entry = ledger.record_inspection(card, snapshot.number)
+        entry = ledger.note(card.name, "INSPECT", look_fields(card, snapshot.number))
         remember_head(home.store / card.name, entry)
     return snapshot, entry
 

@@ -132,9 +132,7 @@ class Sums:
 
 
 def sums_target(
-    layout: MixtureMessage | LqMessage | ResidualMessage,
-    ask: Ask,
-    how: CountMechanism | None,
+    layout: MixtureMessage | LqMessage | ResidualMessage, ask: Ask, how: CountMechanism | None
 ) -> AuditTarget:
     """The worst pair of first episodes against the sums of a linear mixture agent, or of an agent of linear plants.
 

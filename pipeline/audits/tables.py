@@ -187,11 +187,7 @@ One = TypeVar("One")
 
 
 def tables_target(
-    words: str,
-    shipped: PrivateSum,
-    made_up: PrivateSum,
-    sum_of: Callable[[One], Tables],
-    rho: Fraction | None,
+    words: str, shipped: PrivateSum, made_up: PrivateSum, sum_of: Callable[[One], Tables], rho: Fraction | None
 ) -> AuditTarget:
     """The worst pair of people against a private sum of tables.
 

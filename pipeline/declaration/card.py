@@ -4,12 +4,11 @@ S, A, H, the reward range and the privacy unit are declared here; inferred from 
 every proof (design §2, privacy.md §11).  A wrong card is a :class:`CardError` that names the key, its value and the
 allowed ones.
 
-Here are also the declared reward, the columns of a log with their roles, and the checks that a source fits the rest of
-its card (format, layout, order, constants).
+Here are also the declared reward, the columns of a log with their roles, and the check of constants.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,17 +20,7 @@ from pydantic import Field, FiniteFloat, model_validator
 from pipeline.arrays import Array
 from pipeline.declaration.domain import LINEAR_QUADRATIC, Cost, Domain, Features, LinearQuadratic, Vector
 from pipeline.declaration.lineage import Declaration, files_of, sha256_of
-from pipeline.declaration.source import (
-    CONSTANT,
-    CUT_BY_ORDER,
-    MADE,
-    STEP,
-    Source,
-    StepColumn,
-    VectorSource,
-    constant,
-    step_cells,
-)
+from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, check_format, constant, step_cells
 from pipeline.declaration.toml import CardError as CardError
 from pipeline.declaration.toml import Strict, read_toml, table_in, validated
 from pipeline.mdp.features import KINDS
@@ -92,7 +81,8 @@ class Reward(Strict):
             self.kind != "estimate" or not all(low <= paid <= high for paid in self.words.values())
         ):
             raise ValueError(f"words: what a text pays lies in range, of kind = 'estimate'; got {self.words}")
-        if self.paid == "last" and (self.kind != "estimate" or not low <= 0 <= high or self._zero_is_off_the_lattice):
+        zero = low / self.unit
+        if self.paid == "last" and (self.kind != "estimate" or not low <= 0 <= high or abs(zero - round(zero)) > 1e-9):
             raise ValueError("paid = 'last': the other rows pay 0, a point of the lattice, and kind is 'estimate'")
         if self.total is not None and self.total > MOST:
             raise ValueError(f"total must be at most {MOST:g}; got {self.total}")
@@ -111,11 +101,6 @@ class Reward(Strict):
         if self.on_entering is not None and any(not low <= r <= high for r in (0.0, *self.on_entering.values())):
             raise ValueError(f"on_entering: 0 and every entry must lie in [{low}, {high}]; got {self.on_entering}")
         return self
-
-    @property
-    def _zero_is_off_the_lattice(self) -> bool:
-        k = self.range[0] / self.unit
-        return abs(k - round(k)) > 1e-9
 
     def check_discount(self, dynamics: str) -> None:
         """Refuse a discount whose rewards no lattice could hold exactly, or no evaluation could measure.
@@ -348,69 +333,6 @@ def _read_by_step(source: Source, domain: Domain, reward: Reward) -> dict[str, S
     return {_ROLES[key]: column for key, column in columns.items()}
 
 
-def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None:
-    """Refuse a format that does not fit the rest of the card.
-
-    Raises ValueError naming the key, and what to write.
-    """
-    if source.layout == "wide" and source.format != "table":
-        raise ValueError(f"source.layout = 'wide' belongs to source.format = 'table', not {source.format!r}")
-    if (source.format == "meds") != (source.meds is not None):
-        raise ValueError("source.meds (what makes a step of events) goes with source.format = 'meds', and only then")
-    if source.format == "obp" and horizon > 1:
-        raise ValueError("domain.horizon must be 1 with source.format = 'obp': an impression is a whole episode")
-    cols = source.columns
-    if source.format in CUT_BY_ORDER:
-        if (cols.episode_id, cols.step) != ("episode", "step"):
-            raise ValueError(
-                f"source.columns: with format = {source.format!r} the reader numbers episodes and steps; "
-                "write episode_id = 'episode', step = 'step'"
-            )
-        if kind == "real" and cols.user_id == MADE.get(source.format):
-            raise ValueError(
-                f"source.columns.user_id: with format = {source.format!r} an episode ends where its rows say so, and "
-                "one that does not say so takes the next one's rows; of real people, name a column of user ids"
-            )
-
-
-def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -> None:
-    """Refuse columns that do not fit the layout.
-
-    Raises ValueError naming the key, and what to write.
-    """
-    if source.layout == "long":
-        if listed := [key for key, column in keys.items() if isinstance(column, list)]:
-            raise ValueError(f"{listed[0]}: a list, one a step, belongs to source.layout = 'wide'; name one column")
-        source.check_order()
-        if horizon > 1 and ((source.columns.step or source.order_by) is None or source.columns.episode_id is None):
-            raise ValueError(
-                "source.columns needs 'step' and 'episode_id' when domain.horizon > 1; where no column counts the "
-                "steps, name one that orders the rows: source.order_by"
-            )
-        return
-    if (source.order_by, source.gap, source.gap_over, source.last_row) != (None, "drop", None, "unknown"):
-        raise ValueError("source.order_by, gap, gap_over and last_row belong to source.layout = 'long'; take them out")
-    if source.columns.step is not None:
-        raise ValueError("source.columns.step: in a wide source the columns tell the step; take the key out")
-    for key, column in keys.items():
-        _check_wide(key, column, horizon)
-
-
-def _check_wide(key: str, column: StepColumn, horizon: int) -> None:
-    if isinstance(column, list):
-        if len(column) != horizon:
-            raise ValueError(f"{key}: names {len(column)} columns, the horizon is {horizon}; name one a step")
-        if "" in column:
-            raise ValueError(f"{key}: entry {column.index('') + 1} is empty; name a column, or write '=text'")
-    elif column.startswith(CONSTANT):
-        raise ValueError(f"{key}: a constant stands in a list of H entries; write ['{column}', …]")
-    elif STEP not in column and horizon > 1:
-        raise ValueError(
-            f"{key}: {column!r} is one column, the wide layout needs one a step; "
-            f"write a pattern such as '{column}_{STEP}', or a list of {horizon} names"
-        )
-
-
 def _check_constant(key: str, text: str, labels: set[str] | None, rewards: tuple[float, float]) -> None:
     """Refuse a constant of a wide source that means nothing; ValueError naming the key and what is allowed."""
     if labels is not None:
@@ -474,7 +396,7 @@ class Card(Declaration):
         d, cols = self.domain, self.source.columns
         self.check_people(cols.user_id)
         check_format(self.source, self.kind, d.horizon)
-        check_layout(self.source, step_columns(self.source, d), d.horizon)
+        self.source.check_layout(step_columns(self.source, d), d.horizon)
         if self.source.layout == "wide":
             check_constants(self.source, d, self.reward)
         if cols.next_bin is not None and (cols.next_state is None or d.states.bins is None):

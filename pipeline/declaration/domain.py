@@ -484,26 +484,24 @@ class States(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_features(cls, values: Any, info: ValidationInfo) -> Any:
-        """Read the table that a card's file names; ``context`` of the validation has the card's ``folder``."""
-        given = table_in(values)
-        if given is None or not isinstance(file := given.get("features"), str):
-            return values
-        folder = (table_in(info.context) or {}).get("folder")
-        if not isinstance(folder, Path):
-            raise ValueError("features: are read from beside the card's file; load the card from its file")
-        table = read_state_features(file, folder)
-        has_labels = "bins" in given or "labels" in given
-        return {**given, "features": table} | ({} if has_labels else {"labels": list(table.labels)})
+    def _as_declared(cls, values: Any, info: ValidationInfo) -> Any:
+        """Make a product of ``from = [columns]`` with ``bins`` of each, and read the table of features that is named.
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_several(cls, values: Any) -> Any:
-        """``from = [columns]`` with ``bins`` of each is a product."""
-        given = dict(table_in(values) or {})
-        if "from" not in given:
+        ``context`` of the validation has the card's ``folder``.
+        """
+        if (declared := table_in(values)) is None:
             return values
-        return given | {"product": {"columns": given.pop("from"), "bins": given.pop("bins", {})}}
+        given = dict(declared)
+        if "from" in given:
+            given["product"] = {"columns": given.pop("from"), "bins": given.pop("bins", {})}
+        if isinstance(file := given.get("features"), str):
+            folder = (table_in(info.context) or {}).get("folder")
+            if not isinstance(folder, Path):
+                raise ValueError("features: are read from beside the card's file; load the card from its file")
+            table = given["features"] = read_state_features(file, folder)
+            if "bins" not in given:
+                given.setdefault("labels", list(table.labels))
+        return given
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -622,7 +620,7 @@ class Domain(Strict):
     )
 
     @model_validator(mode="after")
-    def _has_states(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.observation is None and (self.states.undivided or self.first_observations is not None):
             raise ValueError("states needs a column with 'bins' or 'labels', or declare domain.observation")
         size = 0 if self.observation is None else self.observation.size
@@ -633,10 +631,6 @@ class Domain(Strict):
                 "practice = 'recorded' says that the declared state decided every choice, markov = 'aggregated' that "
                 "the declared states hide something; take one of them out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _names_exist(self) -> Self:
         live, actions = self.states.live(), self.actions.names()
         if (pairs := len(live) * len(actions)) > MOST_PAIRS:
             raise ValueError(

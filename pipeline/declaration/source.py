@@ -5,7 +5,7 @@ runs no foreign code behind the wall, and a reader of the card sees how states a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -201,7 +201,31 @@ class Source(_Files):
         """The number of the first step in the log."""
         return _first_number(self.layout) if self.first_step is None else self.first_step
 
-    def check_order(self) -> None:
+    def check_layout(self, keys: Mapping[str, StepColumn], horizon: int) -> None:
+        """Refuse columns that do not fit the layout; ``keys``: those that differ from step to step, by key of the card.
+
+        Raises ValueError naming the key, and what to write.
+        """
+        if self.layout == "long":
+            if listed := [key for key, column in keys.items() if isinstance(column, list)]:
+                raise ValueError(f"{listed[0]}: a list, one a step, belongs to source.layout = 'wide'; name one column")
+            self._check_order()
+            if horizon > 1 and ((self.columns.step or self.order_by) is None or self.columns.episode_id is None):
+                raise ValueError(
+                    "source.columns needs 'step' and 'episode_id' when domain.horizon > 1; where no column counts the "
+                    "steps, name one that orders the rows: source.order_by"
+                )
+            return
+        if (self.order_by, self.gap, self.gap_over, self.last_row) != (None, "drop", None, "unknown"):
+            raise ValueError(
+                "source.order_by, gap, gap_over and last_row belong to source.layout = 'long'; take them out"
+            )
+        if self.columns.step is not None:
+            raise ValueError("source.columns.step: in a wide source the columns tell the step; take the key out")
+        for key, column in keys.items():
+            _check_wide(key, column, horizon)
+
+    def _check_order(self) -> None:
         """Refuse an order of rows that is declared twice or not at all; ValueError naming key and remedy."""
         step = self.columns.step
         if self.order_by is not None:
@@ -230,6 +254,21 @@ def _first_number(layout: str) -> int:
     return 1 if layout == "wide" else 0
 
 
+def _check_wide(key: str, column: StepColumn, horizon: int) -> None:
+    if isinstance(column, list):
+        if len(column) != horizon:
+            raise ValueError(f"{key}: names {len(column)} columns, the horizon is {horizon}; name one a step")
+        if "" in column:
+            raise ValueError(f"{key}: entry {column.index('') + 1} is empty; name a column, or write '=text'")
+    elif column.startswith(CONSTANT):
+        raise ValueError(f"{key}: a constant stands in a list of H entries; write ['{column}', …]")
+    elif STEP not in column and horizon > 1:
+        raise ValueError(
+            f"{key}: {column!r} is one column, the wide layout needs one a step; "
+            f"write a pattern such as '{column}_{STEP}', or a list of {horizon} names"
+        )
+
+
 class VectorColumns(Strict):
     """Names of the canonical columns of a log of vectors; ``next_observation``: one list column, or one each."""
 
@@ -247,6 +286,31 @@ class VectorSource(_Files):
 
     layout: Literal["long"] = "long"
     columns: VectorColumns
+
+
+def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None:
+    """Refuse a format that does not fit the rest of the card.
+
+    Raises ValueError naming the key, and what to write.
+    """
+    if source.layout == "wide" and source.format != "table":
+        raise ValueError(f"source.layout = 'wide' belongs to source.format = 'table', not {source.format!r}")
+    if (source.format == "meds") != (source.meds is not None):
+        raise ValueError("source.meds (what makes a step of events) goes with source.format = 'meds', and only then")
+    if source.format == "obp" and horizon > 1:
+        raise ValueError("domain.horizon must be 1 with source.format = 'obp': an impression is a whole episode")
+    cols = source.columns
+    if source.format in CUT_BY_ORDER:
+        if (cols.episode_id, cols.step) != ("episode", "step"):
+            raise ValueError(
+                f"source.columns: with format = {source.format!r} the reader numbers episodes and steps; "
+                "write episode_id = 'episode', step = 'step'"
+            )
+        if kind == "real" and cols.user_id == MADE.get(source.format):
+            raise ValueError(
+                f"source.columns.user_id: with format = {source.format!r} an episode ends where its rows say so, and "
+                "one that does not say so takes the next one's rows; of real people, name a column of user ids"
+            )
 
 
 def step_cells(column: StepColumn, horizon: int, first_step: int) -> list[str]:

@@ -17,7 +17,6 @@ no real people, is split by its name, and reserves the share that its card decla
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +24,7 @@ from fractions import Fraction
 from itertools import accumulate, combinations_with_replacement
 
 from pipeline.declaration.card import AnyCard, Card, CardError
-from pipeline.ledger.chain import Body, BudgetError, Entry, canonical, entries_of
+from pipeline.ledger.chain import Body, BudgetError, Entry, canonical_hash, entries_of
 from pipeline.privacy.budget import fraction_of
 
 # reserve of a ledger's real lineages where no card declares one
@@ -207,7 +206,12 @@ def card_hash(card: AnyCard) -> str:
     A key left at its default is as good as absent, so that a new key of a later version changes no old hash.
     """
     declared = card.model_dump(mode="json", exclude={"source": {"files"}, "budget": {"ledger"}}, exclude_defaults=True)
-    return hashlib.sha256(canonical(declared).encode()).hexdigest()
+    return canonical_hash(declared)
+
+
+def look_fields(card: AnyCard, snapshot: int) -> Body:
+    """Body of INSPECT: somebody is about to look at a snapshot, at no cost; snapshot 0 is a log before any ingest."""
+    return {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
 
 
 Group = frozenset[str]
@@ -369,13 +373,9 @@ def allowances(
             if not caps or not share:
                 continue
             tightest = min(caps, key=lambda name: (caps[name], name != lineage))
-
-            def counted(e: Entry, since: str = since) -> bool:
-                return dated[e.seq] >= since
-
+            left = caps[tightest] - lost(entries, move, lambda e, since=since: dated[e.seq] >= since)
             # a limit that was passed while a clock was wrong, or lowered, is used up: what costs nothing is allowed
-            rho = max(caps[tightest] - lost(entries, move, counted), Fraction(0)) / share
-            found.append(Allowance(rho, limit, caps[tightest], tightest))
+            found.append(Allowance(max(left, Fraction(0)) / share, limit, caps[tightest], tightest))
     return found
 
 

@@ -21,7 +21,7 @@ from pipeline.declaration.domain import RECORDED
 from pipeline.declaration.source import MADE, only_flags_part
 from pipeline.facts.promise import CounterFacts, Guarantee, Joint, present
 from pipeline.facts.report import Certificate, Charged, Implementation, RegistryEntry, Report, Stewardship
-from pipeline.ledger.account import card_hash
+from pipeline.ledger.account import card_hash, look_fields
 from pipeline.ledger.attempts import Passed
 from pipeline.ledger.chain import Body, Entry
 from pipeline.privacy.losses import SpentBudget, spent_budget
@@ -76,7 +76,7 @@ class Route:
         if self.by == "hand":
             return [
                 "that the log was ingested and this edition run is the choice of whoever did it; a choice made because "
-                "of what the terminal told them of the rows is not accounted for",
+                "of what the terminal told them of the rows is not accounted for"
             ]
         if self.by == "calendar":
             return [
@@ -209,7 +209,7 @@ def draft_of(card: AnyCard, looks: Sequence[Entry]) -> Body | None:
     provenance = {"drafted": card.provenance.drafted, "from_data": card.provenance.from_data}
     if any(provenance.items() <= e.body.items() for e in looks):
         return None
-    return {"snapshot": 0, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0", **provenance}
+    return {**look_fields(card, 0), **provenance}
 
 
 def _named(looks: Sequence[Entry]) -> str:
@@ -348,8 +348,9 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body, ga
         "data_kind": card.kind,
         "noise": release.noise,
         "claim": claim,
+        **present(protected=None if who == "person" else who),
     }
-    return Guarantee.model_validate(facts if who == "person" else {**facts, "protected": who})
+    return Guarantee.model_validate(facts)
 
 
 def _sentence(card: AnyCard, release: Release, cost: SpentBudget) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pipeline.declaration.card import CardError
 
@@ -56,9 +56,14 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
+def canonical_hash(value: Any) -> str:
+    """Sha256 of canonical JSON, 64 hex digits."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
 def entry_hash(seq: int, lineage: str, kind: str, at: str, body: Body, previous: str) -> str:
     """Sha256 of an entry's canonical JSON, the hash of the entry before included."""
-    return hashlib.sha256(canonical([seq, lineage, kind, at, dict(body), previous]).encode()).hexdigest()
+    return canonical_hash([seq, lineage, kind, at, dict(body), previous])
 
 
 def unsigned_hash(e: Entry) -> str:
@@ -90,6 +95,11 @@ class Head:
 
     seq: int
     hash: str
+
+    @classmethod
+    def of(cls, value: Any, number: str = "seq") -> Self:
+        """The head in a JSON object, numbered by the key ``number``; ValueError, KeyError or TypeError if none is."""
+        return cls(int(value[number]), str(value["hash"]))
 
     def __str__(self) -> str:
         return f"{self.seq}:{self.hash}"
@@ -127,9 +137,10 @@ def parse_heads(text: str) -> list[Head]:
             ) from None
     heads = [Head(int(seq), digest) for seq, digest in _HEAD.findall(text)]
     if not heads:
-        heads = _of_json(text, "seq")
-    if not heads:
-        raise CardError("--head: no SEQ:HASH in it; write what `reticent ledger head` printed")
+        try:
+            return [Head.of(json.loads(text))]
+        except (ValueError, KeyError, TypeError):
+            raise CardError("--head: no SEQ:HASH in it; write what `reticent ledger head` printed") from None
     return heads
 
 
@@ -139,26 +150,19 @@ def head_of_certificate(path: Path) -> Head:
     Raises CardError if the file is no certificate, or of a run that charged nothing.
     """
     try:
-        heads = _of_json(json.dumps(json.loads(path.read_text(encoding="utf-8"))["ledger"]), "entry")
+        charged = json.loads(path.read_text(encoding="utf-8"))["ledger"]
     except (OSError, ValueError, KeyError, TypeError):
         raise CardError(f"{path}: no readable certificate.json") from None
-    if not heads:
-        raise CardError(f"{path}: this run charged no ledger")
-    return heads[0]
+    try:
+        return Head.of(charged, "entry")
+    except (ValueError, KeyError, TypeError):
+        raise CardError(f"{path}: this run charged no ledger") from None
 
 
 def lacking(entries: Sequence[Entry], heads: Sequence[Head]) -> Head | None:
     """The first of the heads that these entries lack, or None."""
     seen = {e.seq: e.hash for e in entries}
     return next((h for h in heads if seen.get(h.seq) != h.hash), None)
-
-
-def _of_json(text: str, key: str) -> list[Head]:
-    try:
-        value: Any = json.loads(text)
-        return [Head(int(value[key]), str(value["hash"]))]
-    except (ValueError, KeyError, TypeError):
-        return []
 
 
 def entries_of(entries: Sequence[Entry], lineage: str, *kinds: str) -> list[Entry]:

@@ -136,7 +136,7 @@ class Chain:
 
     def read(self, connection: sa.Connection) -> tuple[list[Entry], str | None]:
         """Read all entries, and what is wrong with them or None; rows that were checked before are not hashed again."""
-        stored, (rows, checked) = _rows(connection), self._checked
+        stored, (rows, checked) = [tuple(r) for r in connection.exec_driver_sql(_ENTRIES)], self._checked
         if stored[: len(rows)] != rows:
             rows, checked = [], []
         try:
@@ -148,11 +148,6 @@ class Chain:
         chain = checked + fresh
         self._checked = stored, chain
         return chain, _head_problem(connection, chain)
-
-
-def _rows(connection: sa.Connection) -> list[Row]:
-    """All entries as they are stored, oldest first."""
-    return [tuple(r) for r in connection.exec_driver_sql(_ENTRIES)]
 
 
 def _parsed(row: Row) -> Entry:

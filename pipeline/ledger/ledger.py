@@ -19,7 +19,6 @@ from pipeline.ledger.account import (
     Allowance,
     account_of,
     apart_from,
-    card_hash,
     change_of_registration,
     commit_of,
     intents_of,
@@ -30,7 +29,7 @@ from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_se
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head, entries_of
 from pipeline.ledger.database import Chain, open_engine
 from pipeline.ledger.people import claim, key_file, known_key, knows_people, refuse_second_key
-from pipeline.ledger.publication import OperatorKey, vouch
+from pipeline.ledger.publication import OperatorKey, key_body, publications, registered_keys
 
 Price = Callable[[Sequence[Entry]], Fraction]
 
@@ -121,31 +120,31 @@ class Ledger:
         self.account(card.name)
         self.register(card)
 
-    def record_inspection(self, card: AnyCard, snapshot: int) -> Entry:
-        """Record, at no cost, that a person is about to look at a snapshot."""
-        body = {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
-        return self.note(card.name, "INSPECT", body)
-
     def note(self, lineage: str, kind: str, body: Body) -> Entry:
-        """Append an entry that charges nothing: KEY, SIGN (an approved run), PURGE (raw rows left the store), RETRY."""
+        """Append an entry that charges nothing.
+
+        KEY, INSPECT (a look at a snapshot), SIGN (an approved run), PURGE (raw rows left the store), RETRY.
+        """
         with self._chain.open() as page:
             return page.append(lineage, kind, body)
 
     def publish(self, lineage: str, run: Body, key: OperatorKey) -> Entry:
-        """Vouch for the files of a run, once for the same files (PUBLISH)."""
+        """Append PUBLISH, which vouches for the files of a run, unless its newest one vouches for the very same files.
+
+        ``run``: as ``flows.jobs.run.publication`` describes it; no fact about a person.
+        """
         with self._chain.open() as page:
-            return vouch(page, lineage, run, key)
+            earlier = publications(page.entries, run["run"])
+            if earlier and earlier[-1].body["files"] == run["files"]:
+                return earlier[-1]
+            if key.public not in registered_keys(page.entries):
+                page.append(lineage, "KEY", key_body(key))
+            return page.append(lineage, "PUBLISH", {**run, "key": key.public}, sign=key.sign_entry)
 
     # a release: INTENT, lease, DRAW, COMMIT
 
     def intent(
-        self,
-        lineage: str,
-        run_key: str,
-        rho: Fraction | Price,
-        body: Body,
-        *,
-        holder: attempts.Holder | None = None,
+        self, lineage: str, run_key: str, rho: Fraction | Price, body: Body, *, holder: attempts.Holder | None = None
     ) -> Entry:
         """Spend ``rho`` for an attempt at ``run_key``; durable when this returns.
 

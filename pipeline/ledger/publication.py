@@ -26,8 +26,7 @@ import numpy as np
 
 from pipeline.declaration.card import CardError
 from pipeline.files import private_folder, whole_file, write_file
-from pipeline.ledger.chain import Body, BudgetError, Entry, Head, unsigned_hash
-from pipeline.ledger.database import Page
+from pipeline.ledger.chain import BudgetError, Entry, Head, unsigned_hash
 from pipeline.privacy.release_file import sha256_file
 
 if TYPE_CHECKING:
@@ -164,8 +163,7 @@ def signed_head(text: str, trusted: frozenset[str]) -> Head:
     """
     try:
         content: Any = json.loads(Path(text).read_text(encoding="utf-8"))
-        head = Head(int(content["seq"]), str(content["hash"]))
-        key, signature = str(content["key"]), str(content["signature"])
+        head, key, signature = Head.of(content), str(content["key"]), str(content["signature"])
     except (OSError, ValueError, KeyError, TypeError):
         raise CardError(f"--head {text}: with --public-key, the file that `ledger head --json` wrote") from None
     if key not in trusted or not _holds(key, signature, _head_text(head)):
@@ -205,19 +203,6 @@ def file_digests(folder: Path) -> dict[str, str]:
 def key_body(key: OperatorKey) -> dict[str, object]:
     """The body of a KEY entry: the public key of one host's operator."""
     return {"public_key": key.public, "algorithm": "ed25519"}
-
-
-def vouch(page: Page, lineage: str, run: Body, key: OperatorKey) -> Entry:
-    """Append PUBLISH, unless the newest one of this run vouches for the very same files.
-
-    ``run``: as ``flows.jobs.run.publication`` describes it; no fact about a person.
-    """
-    earlier = publications(page.entries, run["run"])
-    if earlier and earlier[-1].body["files"] == run["files"]:
-        return earlier[-1]
-    if key.public not in registered_keys(page.entries):
-        page.append(lineage, "KEY", key_body(key))
-    return page.append(lineage, "PUBLISH", {**run, "key": key.public}, sign=key.sign_entry)
 
 
 def publications(entries: Sequence[Entry], run: str) -> list[Entry]:

@@ -12,7 +12,6 @@ anew with every epoch (``epochs``).  No step is added to them; their entries are
 The checks of these steps recompute key, cost, noise and charge from what ledger or certificate state.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,7 +20,7 @@ from typing import Any
 
 from pipeline.ledger.account import commit_of, registration
 from pipeline.ledger.attempts import may_have_drawn, taken_over
-from pipeline.ledger.chain import Body, Entry, canonical, entries_of
+from pipeline.ledger.chain import Body, Entry, canonical_hash, entries_of
 from pipeline.ledger.looks import is_look
 from pipeline.privacy.continual import Factorisation, continual, each_night, squared_weights
 from pipeline.privacy.release import PLAYED, Mechanism, Running, total_rho
@@ -65,7 +64,7 @@ def counter_key(lineage: str, domain_hash: str, stated: Body) -> str:
     # what a recipe may set beside dates and budget, where it does
     chosen = {key: counter[key] for key in ("window", "episodes") if key in counter}
     parts += [chosen] if chosen else []
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+    return canonical_hash(parts)
 
 
 def answers_of(joint: Body | None) -> set[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 from pipeline.privacy.budget import delta_from_rho, down, epsilon_from_rho, up
 from pipeline.privacy.release import Mechanism, total_delta_slack, total_epsilon, total_rho
@@ -62,24 +62,6 @@ class Trust(StrEnum):
     SHUFFLE = "shuffle"
 
 
-class Promise(Protocol):
-    """The guarantee of the drawn noise for one user, replace-one."""
-
-    @property
-    def trust(self) -> Trust:
-        """The trust model."""
-        ...
-
-    @property
-    def rho(self) -> Fraction | None:
-        """zCDP; None without noise, and where the noise is not Gaussian."""
-        ...
-
-    def epsilon(self, delta: float) -> float | None:
-        """Epsilon at ``delta``; None without noise."""
-        ...
-
-
 @dataclass(frozen=True)
 class GaussianGuarantee:
     """The guarantee of Gaussian noise for one user, replace-one.
@@ -120,8 +102,13 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
     ``delta``: at which rho is converted to epsilon (privacy.md §1.1); above the samplers' share of it.
     ``joint``: the exact rho of all tables together, where they were bounded jointly; None: their losses add.
     """
-    if (bits := _of_shuffled(mechanisms, delta)) is not None:
-        return {"rho": None, "epsilon": bits, "delta": delta, "pure": False}
+    if batches := {m.shuffled for m in mechanisms if m.shuffled is not None}:
+        from pipeline.privacy.shuffle import NoiseBits, delivered_epsilon
+
+        # by an exact accountant: an episode is in one batch, so the costliest counts
+        bits = ((NoiseBits(b.users, b.each, b.chance), b) for b in batches)
+        epsilon = max(delivered_epsilon(x, b.changes, delta, b.honest, b.episodes) for x, b in bits)
+        return {"rho": None, "epsilon": epsilon, "delta": delta, "pure": False}
     rho, pure = total_rho(tuple(mechanisms)), total_epsilon(tuple(mechanisms))
     if joint is not None:
         rho, pure = joint, None
@@ -131,14 +118,3 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
         return {"rho": up(rho), "epsilon": up(pure), "delta": 0.0, "pure": True}
     left = down(Fraction(delta) - total_delta_slack(tuple(mechanisms)))
     return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
-
-
-def _of_shuffled(mechanisms: Sequence[Mechanism], delta: float) -> float | None:
-    """Epsilon of shuffled messages by an exact accountant: an episode is in one batch, so the costliest counts."""
-    batches = {m.shuffled for m in mechanisms if m.shuffled is not None}
-    if not batches:
-        return None
-    from pipeline.privacy.shuffle import NoiseBits, delivered_epsilon
-
-    bits = ((NoiseBits(b.users, b.each, b.chance), b) for b in batches)
-    return max(delivered_epsilon(x, b.changes, delta, b.honest, b.episodes) for x, b in bits)

@@ -107,20 +107,29 @@ def symmetric_noise(noise: NoiseSource, copies: int, dimension: int, variance: i
     return out
 
 
-class OsNoise:
+class _Exact:
+    """What exact samplers on operating-system randomness share."""
+
+    name = "os"
+
+    def admit(self, data_kind: str) -> None:
+        """Serves data of every kind."""
+
+    def tv_bound(self, variance: int) -> Fraction:
+        """Zero: the samplers are exact."""
+        return Fraction(0)
+
+
+class OsNoise(_Exact):
     """Exact discrete samplers of our own on operating-system randomness; takes no seed and no argument.
 
     By inversion where there are enough draws to pay for a table, by rejection else: both are exactly the same law.
     """
 
-    name = "os"
     sampler = (
         "exact discrete gaussian and laplace by inversion with lazy bits or by rejection, operating-system randomness "
         "through SHAKE-256"
     )
-
-    def admit(self, data_kind: str) -> None:
-        """Serves data of every kind."""
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         if variance <= 0 or int(variance) != variance:
@@ -131,10 +140,6 @@ class OsNoise:
         if scale <= 0:
             raise ValueError(f"scale must be positive; got {scale}")
         return _drawn(size, Law("laplace", Fraction(scale)), WIDEST_SCALE)
-
-    def tv_bound(self, variance: int) -> Fraction:
-        """Zero: the samplers are exact."""
-        return Fraction(0)
 
 
 class FastOsNoise(OsNoise):
@@ -218,13 +223,13 @@ class SeededNoise:
         sd = math.sqrt(variance)
         if sd > _ROUNDED:
             return np.rint(self._rng.normal(0.0, sd, size)).astype(np.int64)
-        return self._draw(size, *_gaussian_table(variance))
+        return self._draw(size, Law("gaussian", Fraction(variance)))
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
         self._admit_handle(data)
         if scale > _ROUNDED:
             return np.rint(self._rng.laplace(0.0, float(scale), size)).astype(np.int64)
-        return self._draw(size, *_laplace_table(scale))
+        return self._draw(size, Law("laplace", scale))
 
     def flips(self, size: int, chance: int, data: DataHandle) -> Bools:
         """Independent coins ``(size,)``, each true with probability ``chance / 2^64``."""
@@ -249,30 +254,21 @@ class SeededNoise:
         # a caller's word is no manifest: only a handle that carries its kind is admitted
         self.admit(getattr(data, "data_kind", "real"))
 
-    def _draw(self, size: int, least: int, cdf: Array) -> Integers:
+    def _draw(self, size: int, law: Law) -> Integers:
+        least, cdf = _float_table(law)
         index = np.searchsorted(cdf, self._rng.random(size), side="right")
         return least + np.minimum(index, len(cdf) - 1)
 
 
 # kept, since a release draws from few laws, and again and again: a table takes longer than the draws from it
-@lru_cache(maxsize=8)
-def _gaussian_table(variance: int) -> tuple[int, Array]:
-    """Least value, and distribution function from it on, of a discrete Gaussian."""
-    reach = math.ceil(12 * math.sqrt(variance)) + 1
+@lru_cache(maxsize=16)
+def _float_table(law: Law) -> tuple[int, Array]:
+    """Least value, and distribution function from it on, of a law in floating point."""
+    gaussian, scale = law.kind == "gaussian", float(law.scale)
+    reach = math.ceil(12 * math.sqrt(scale) if gaussian else 40 * law.scale) + 1
     support = np.arange(-reach, reach + 1)
-    return -reach, _cumulated(np.exp(-(support**2) / (2 * variance)))
-
-
-@lru_cache(maxsize=8)
-def _laplace_table(scale: Fraction) -> tuple[int, Array]:
-    """The same of a discrete Laplace law."""
-    reach = math.ceil(40 * scale) + 1
-    support = np.arange(-reach, reach + 1)
-    return -reach, _cumulated(np.exp(-np.abs(support) / float(scale)))
-
-
-def _cumulated(weight: Array) -> Array:
-    return np.cumsum(weight / weight.sum())
+    weight = np.exp(-(support**2) / (2 * scale) if gaussian else -np.abs(support) / scale)
+    return -reach, np.cumsum(weight / weight.sum())
 
 
 # far below the ends of int64, so that count + draw cannot wrap
@@ -288,18 +284,13 @@ def _opendp() -> Any:
     return dp
 
 
-class OpenDpNoise:
+class OpenDpNoise(_Exact):
     """OpenDP's exact discrete samplers on operating-system randomness; takes no seed and no argument."""
-
-    name = "os"
 
     @property
     def sampler(self) -> str:
         """Name and version of the sampler, for release and report."""
         return f"opendp {version('opendp')}, exact discrete, operating-system randomness"
-
-    def admit(self, data_kind: str) -> None:
-        """Serves data of every kind."""
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
         """See :class:`NoiseSource`; the scale is rounded up to the next float (privacy.md §0.1-17)."""
@@ -313,10 +304,6 @@ class OpenDpNoise:
         dp = _opendp()
         space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
         return self._draw(dp.m.make_laplace(*space, scale=math.nextafter(float(scale), math.inf)), size)
-
-    def tv_bound(self, variance: int) -> Fraction:
-        """Zero: OpenDP's samplers are exact."""
-        return Fraction(0)
 
     @staticmethod
     def _draw(measurement: Any, size: int) -> Integers:

@@ -347,7 +347,8 @@ def smallest_total(changes: int, epsilon: float, delta: float) -> int:
         return shuffle_delta(total, 0.5, half, half, epsilon) <= delta
 
     # a Gaussian of the same variance is within a few parts in a thousand
-    high = max(2, math.ceil(4 * changes / (2 * _gaussian_rho(epsilon, delta))))
+    rho = root(lambda rho: gaussian_delta(rho, epsilon) - delta, 1e-12, 2 * epsilon + 100, 1e-12)
+    high = max(2, math.ceil(4 * changes / (2 * rho)))
     low, stride = high - 1, max(1, high // 500)
     while not enough(high):
         low, high = high, high + stride
@@ -460,8 +461,3 @@ def gaussian_delta(rho: float, epsilon: float) -> float:
     mu = math.sqrt(2 * rho)
     first, second = float(log_ndtr(-epsilon / mu + mu / 2)), epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
     return -math.exp(first) * math.expm1(second - first)
-
-
-def _gaussian_rho(epsilon: float, delta: float) -> float:
-    """Largest rho whose continuous Gaussian is ``(epsilon, delta)``."""
-    return root(lambda rho: gaussian_delta(rho, epsilon) - delta, 1e-12, 2 * epsilon + 100, 1e-12)

@@ -35,7 +35,7 @@ from pipeline.privacy import shuffle
 from pipeline.privacy.budget import epsilon_from_rho, rho_from_epsilon
 from pipeline.privacy.continual import Mechanism as Counter
 from pipeline.privacy.continual import Once, continual
-from pipeline.privacy.losses import Promise, Trust
+from pipeline.privacy.losses import GaussianGuarantee, Trust
 from pipeline.privacy.noise import NoiseSource, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Mechanism, Release, Running, ShuffledBits
 from pipeline.statistics.ask import Ask
@@ -276,7 +276,7 @@ class InteractiveCounts(ABC):
     # whether every user sends messages: batches then come with their people
     protocol = False
     # of its noise to a user
-    guarantee: Promise
+    guarantee: "GaussianGuarantee | ShuffledCounts"
 
     def __init__(self, layout: OnlineLayout) -> None:
         self.layout, self.users = layout, 0

@@ -36,10 +36,11 @@ import numpy as np
 from pipeline.arrays import Hashes, Integers
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.numbers import number
+from pipeline.facts.promise import present
 from pipeline.files import private_folder, remove_file, sync_all, write_file
 from pipeline.ledger.account import reserve_of
 from pipeline.ledger.attempts import passed_gate
-from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
+from pipeline.ledger.chain import Body, BudgetError, Entry, canonical_hash
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import RECIPE
 from pipeline.ledger.steps import Step, committed_steps, counter_intents, counter_key, overtaken, step_price
@@ -56,8 +57,8 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.played import Allocation, PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import WHOLE, Gate, key_of
-from pipeline.transaction.release_once import check_snapshot, claim_fields, key_fields, keyed_by, pass_gate, replay
-from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
+from pipeline.transaction.release_once import check_snapshot, claim_fields, key_fields, keyed_by, pass_gate
+from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
 
 _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
 
@@ -143,13 +144,7 @@ class KeptSteps:
         return drawn[before : before + len(self.counter.rows(t))]
 
     def write(
-        self,
-        t: int,
-        attempt: int,
-        exact: Integers,
-        seen: Hashes,
-        rows: Integers,
-        snapshot: int | None = None,
+        self, t: int, attempt: int, exact: Integers, seen: Hashes, rows: Integers, snapshot: int | None = None
     ) -> None:
         """Put a step's files on the disk; they count once the step is committed.
 
@@ -264,18 +259,18 @@ class ContinualRelease:
 
     @cached_property
     def key(self) -> str:
-        dates = {"kind": self.counter.kind, "nights": self.counter.steps, "first": self.first.isoformat()}
-        stated = {"counter": dates | self._chosen, "mechanisms": [describe_mechanism(m) for m in self.mechanisms(1)]}
+        counter, first = self.counter, self.first.isoformat()
+        dates = {"kind": counter.kind, "nights": counter.steps, "first": first, **self._chosen}
+        stated = {"counter": dates, "mechanisms": [describe_mechanism(m) for m in self.mechanisms(1)]}
         return counter_key(self.card.name, self.card.domain_hash(), stated)
 
     @property
-    def _chosen(self) -> dict[str, object]:
-        window = {} if self.counter.window is None else {"window": self.counter.window}
-        return {**window, **({"episodes": "closed"} if self.closed else {})}
+    def _chosen(self) -> Body:
+        return present(window=self.counter.window, episodes="closed" if self.closed else None)
 
     def step_key(self, t: int) -> str:
         """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
-        return hashlib.sha256(canonical([self.key, t]).encode()).hexdigest()
+        return canonical_hash([self.key, t])
 
     def step_on(self, day: date) -> int:
         """Number of the step of a date, counted from 1.
@@ -332,7 +327,7 @@ class ContinualRelease:
             "cost": self.counter.cost,
             "error": self.counter.error(t),
             **self._chosen,
-            **({} if self.played is None or self.play is None else {"play": self.play}),
+            **present(play=None if self.played is None else self.play),
         }
 
     def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
@@ -396,13 +391,8 @@ def append_step(
         waiting = sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
         claimed, price = claim_fields(entries, card, waiting), partial(declared.price, t=t, since=since)
         gate = _begin(lineage, declared, waiting, noise, claimed, price, scheduled=scheduled)
-        fields = {
-            **claimed,
-            **key_mark,
-            **({} if gate is None else {"gate": gate}),
-            **({RECIPE: recipe} if recipe else {}),
-            **declared.intent_fields(t, since),
-        }
+        named = present(**{RECIPE: recipe or None}, gate=gate)
+        fields = {**claimed, **key_mark, **named, **declared.intent_fields(t, since)}
         parted = None if split is None else split(Fraction(0))
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
         with transaction(lineage, declared.step_key(t), price, fields, WHOLE, noise) as attempt:

@@ -7,7 +7,6 @@ is looked at, committed, and reused by every retry.  Its comparison with a toler
 tolerance draws nothing again.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +14,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
-from pipeline.ledger.chain import Body, canonical
+from pipeline.ledger.chain import Body, canonical_hash
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
@@ -91,8 +90,7 @@ class Drawing(Protocol):
 
 def key_of(card: AnyCard, edition: int, drawing: Drawing) -> str:
     """Hex key of a release: of lineage, edition, registered domain and spec; it does not depend on rows."""
-    parts = [card.name, edition, card.domain_hash(), drawing.spec()]
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+    return canonical_hash([card.name, edition, card.domain_hash(), drawing.spec()])
 
 
 def total_charge(charges: Sequence[Charge]) -> tuple[Fraction, Fraction]:

@@ -10,9 +10,10 @@ from functools import cache, partial
 from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, CardError
+from pipeline.facts.promise import present
 from pipeline.ledger.account import apart_from, claims_needed, intents_of, refuse_beyond, reserve_of, split_of
-from pipeline.ledger.attempts import Passed, passed_gate
-from pipeline.ledger.chain import Body, BudgetError, Entry
+from pipeline.ledger.attempts import Passed
+from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import RECIPE, check_since, is_look, look_number
 from pipeline.ledger.people import MARK, mark_of
@@ -21,20 +22,8 @@ from pipeline.logs.parts import Split, editions_until, part_key, split_people
 from pipeline.logs.store import Snapshot, check_parts, check_source, find_snapshot
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
-from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import read_release, sha256_file
 from pipeline.transaction.drawing import Charge, Drawing, Gate, Splitting, key_of, total_charge
-from pipeline.transaction.transaction import (
-    Attempt,
-    Curated,
-    OpenLineage,
-    fits,
-    folder_of,
-    open_lineage,
-    read_attempt,
-    transaction,
-    write_attempt,
-)
+from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction, write_exact
 
 
 def release_once(
@@ -70,7 +59,7 @@ def release_once(
             # a run that died after its COMMIT had not come to it
             if snapshot is not None:
                 forget(snapshot)
-            return replay(lineage, card, commit, snapshot)
+            return replay(lineage, card, commit, None if snapshot is None else snapshot.data_digest)
         snapshot = check_snapshot(snapshot, card, edition)
         check_source(snapshot, card)
         if snapshot.ids < IDS and not drawing.exact and not intents_of(ledger.entries(), card.name, key):
@@ -83,21 +72,13 @@ def release_once(
         if isinstance(drawing, Splitting) and drawing.since is not None:
             check_since(ledger.entries(), card.name, key, edition, drawing.since)
             editions_until(snapshot, drawing.since)
-        fields: dict[str, object] = {
-            **({"due": due} if due else {}),
-            **claim_fields(ledger.entries(), card, [snapshot]),
-        }
+        fields = {**present(due=due or None), **claim_fields(ledger.entries(), card, [snapshot])}
         # a lost key is refused before anything is charged
         splits = not drawing.exact and (is_look(drawing.charge()[1]) or reserve_of(ledger.entries(), card.name))
         key_mark: Body = key_fields(lineage) if splits else {}
-        passed = None
-        if gate is not None:
-            passed = pass_gate(lineage, snapshot, gate, noise, fields, drawing.charge())
-        if recipe:
-            fields |= {RECIPE: recipe}
-        if passed is not None:
-            fields |= {"gate": passed.commit.seq}
-        curated = _draw(lineage, card, snapshot, drawing, noise, resources, {**fields, **key_mark})
+        passed = None if gate is None else pass_gate(lineage, snapshot, gate, noise, fields, drawing.charge())
+        named = present(**{RECIPE: recipe or None}, gate=None if passed is None else passed.commit.seq)
+        curated = _draw(lineage, card, snapshot, drawing, noise, resources, {**fields, **named, **key_mark})
         forget(snapshot)
         return replace(curated, gate=passed)
 
@@ -164,19 +145,20 @@ def _draw(
     fields: Body,
 ) -> Curated:
     """Charge and draw, once: what is committed is replayed."""
-    key, split_resources = key_of(card, snapshot.number, drawing), keyed_by(lineage, resources)
+    key, resources = key_of(card, snapshot.number, drawing), keyed_by(lineage, resources)
     if drawing.exact:
-        read = _rows_for(lineage, drawing, snapshot, split_resources)
-        return _write_exact(lineage, key, drawing.draw(read, split_resources, lambda _, draw: draw(noise)), snapshot)
+        rows = _rows_for(lineage, drawing, snapshot, resources)
+        release = drawing.draw(rows, resources, lambda _, draw: draw(noise))
+        return write_exact(lineage, key, release, snapshot.data_digest)
     if (commit := lineage.ledger.committed(card.name, key)) is not None:
-        return replay(lineage, card, commit, snapshot)
+        return replay(lineage, card, commit, snapshot.data_digest)
     rho, charged = drawing.charge()
     if rho is None:
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
     look = look_number(lineage.ledger.entries(), card.name, key, charged)
     fields = {"snapshot": snapshot.number, **fields, **charged, **look}
     with transaction(lineage, key, rho, fields, drawing.stages, noise) as attempt:
-        release = drawing.draw(_rows_for(lineage, drawing, snapshot, split_resources), split_resources, attempt.stage)
+        release = drawing.draw(_rows_for(lineage, drawing, snapshot, resources), resources, attempt.stage)
         return attempt.commit(replace(release, look=look.get("look")), snapshot.data_digest)
 
 
@@ -202,44 +184,3 @@ def _rows_for(lineage: OpenLineage, drawing: Drawing, snapshot: Snapshot, resour
     if all_people or resources.split is None:
         return snapshot
     return split_people(snapshot, resources.split(Fraction(0)))[0]
-
-
-def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Snapshot) -> Curated:
-    """Write the exact tables of simulated data: nothing is private, so nothing is charged and they may change."""
-    folder = folder_of(lineage.store, lineage.name, key, exact=True)
-    write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
-    return Curated(release, folder, key, None, None, False, False, lineage.recovered)
-
-
-def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapshot | None) -> Curated:
-    """The committed release as it lies in the store, checked against its entries; nothing is drawn or charged.
-
-    ``snapshot``: that it was drawn from; None for a step of a continual release.
-    Raises BudgetError if the release is gone, damaged, or not what its entries say.
-    """
-    key, ledger = commit.body["run_key"], lineage.ledger
-    folder = folder_of(lineage.store, lineage.name, key, exact=False)
-    if not folder.exists():
-        raise BudgetError(
-            f"{card.name}: the release that entry {commit.seq} committed is not in this store: another store drew "
-            f"it, or it was lost. Copy its folder {folder.name} here; it is never drawn again"
-        )
-    try:
-        release, drawn = read_release(folder), read_attempt(folder)
-    except ValueError as e:
-        raise BudgetError(f"{card.name}: the committed release is damaged ({e}); restore the store") from None
-    if sha256_file(folder / "release.parquet") != commit.body["release_sha256"]:
-        raise BudgetError(
-            f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
-        )
-    entries = ledger.entries()
-    intent = next(e for e in entries if e.seq == commit.body["intent"])
-    described = (release.dataset, release.data_kind, release.noise, release.sampler)
-    charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
-    if not fits(release, intent, commit) or described != charged:
-        raise BudgetError(
-            f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
-        )
-    stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
-    gate = passed_gate(entries, intent)
-    return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered, gate)

@@ -37,9 +37,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pipeline.declaration.card import AnyCard
 from pipeline.files import make_folder, remove_tree, sync_all, whole_file, whole_folder, write_file
 from pipeline.ledger.account import commit_of
-from pipeline.ledger.attempts import Holder, Passed
+from pipeline.ledger.attempts import Holder, Passed, passed_gate
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head, canonical, lacking
 from pipeline.ledger.ledger import Ledger, Price, was_overtaken
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource
@@ -178,8 +179,7 @@ def refuse_lost_ledger(lineage: str, where: Path | str, store: Path) -> None:
 
 def _read(path: Path) -> Head:
     try:
-        last: Any = json.loads(path.read_text())
-        return Head(int(last["seq"]), str(last["hash"]))
+        return Head.of(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError):
         raise BudgetError(f"{path} is damaged; restore the store") from None
 
@@ -309,6 +309,47 @@ class Curated:
     stale: bool
     recovered: Recovered
     gate: Passed | None = None
+
+
+def write_exact(lineage: OpenLineage, run_key: str, release: Release, data_digest: str) -> Curated:
+    """Write the exact tables of simulated data: nothing is private, so nothing is charged and they may change."""
+    folder = folder_of(lineage.store, lineage.name, run_key, exact=True)
+    write_attempt(release, folder, Attempt(run_key, 1, data_digest))
+    return Curated(release, folder, run_key, None, None, False, False, lineage.recovered)
+
+
+def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, data_digest: str | None) -> Curated:
+    """The committed release as it lies in the store, checked against its entries; nothing is drawn or charged.
+
+    ``data_digest``: of the rows' files now; None where they are gone, and for a step of a continual release.
+    Raises BudgetError if the release is gone, damaged, or not what its entries say.
+    """
+    key, ledger = commit.body["run_key"], lineage.ledger
+    folder = folder_of(lineage.store, lineage.name, key, exact=False)
+    if not folder.exists():
+        raise BudgetError(
+            f"{card.name}: the release that entry {commit.seq} committed is not in this store: another store drew "
+            f"it, or it was lost. Copy its folder {folder.name} here; it is never drawn again"
+        )
+    try:
+        release, drawn = read_release(folder), read_attempt(folder)
+    except ValueError as e:
+        raise BudgetError(f"{card.name}: the committed release is damaged ({e}); restore the store") from None
+    if sha256_file(folder / "release.parquet") != commit.body["release_sha256"]:
+        raise BudgetError(
+            f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
+        )
+    entries = ledger.entries()
+    intent = next(e for e in entries if e.seq == commit.body["intent"])
+    described = (release.dataset, release.data_kind, release.noise, release.sampler)
+    charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
+    if not fits(release, intent, commit) or described != charged:
+        raise BudgetError(
+            f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
+        )
+    stale = data_digest is not None and drawn.data_digest != data_digest
+    gate = passed_gate(entries, intent)
+    return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered, gate)
 
 
 class State(Enum):

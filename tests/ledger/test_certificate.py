@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.ledger import publication
-from pipeline.ledger.account import card_hash
+from pipeline.ledger.account import card_hash, look_fields
 from pipeline.ledger.certificate import Route, assumptions
 from pipeline.ledger.chain import GENESIS, Entry, entries_of
 from pipeline.ledger.looks import recorded_in_time
@@ -143,7 +143,7 @@ def test_a_second_look_at_the_changed_card_does_not_wash_the_change_away(book, m
     book.register(make_card())
     changed = make_card(domain=domain(vetoes=[["x", "a"]]))
     for card in (make_card(), changed):
-        book.record_inspection(card, 1)
+        book.note(card.name, "INSPECT", look_fields(card, 1))
     told = assumptions(changed, entries_of(book.entries(), "tiny", "INSPECT"), Route("hand"))
     assert any("(entries 2, 3)" in s for s in told)
     assert any("the card was changed after somebody had looked at the data (entry 2)" in s for s in told)
