@@ -24,7 +24,7 @@ from pipeline.declaration.numbers import number
 from pipeline.evaluation.coverage import inequalities, outside
 from pipeline.evaluation.intervals import moments
 from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated, people_needed
-from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
+from pipeline.facts.learnt import LearntFacts, Truth
 from pipeline.facts.promise import Joint
 from pipeline.facts.verdict import fixed_width, round_up
 from pipeline.learners.learner import Adaptive, Learnt, Quote, RunPlan, described, joint_quote, listed_facts, priced
@@ -124,9 +124,6 @@ class LearntHeldOut:
 
     def facts(self) -> LearntFacts:
         return replace(self.learnt.facts(), joint=self.joint, evaluation=self.evaluated)
-
-    def view(self) -> PolicyView:
-        return self.learnt.view()
 
     def truth(self, world: str, behaviour: str) -> Truth:
         return self.learnt.truth(world, behaviour)

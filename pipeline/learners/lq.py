@@ -81,10 +81,6 @@ class LqLearnt:
             policy=learnt_facts.PolicyFacts(abstain_share=0.0, tie_share=0.0, left_zero=bool(np.any(r.gains))),
         )
 
-    def view(self) -> learnt_facts.Gains:
-        d = self.run.card.domain
-        return learnt_facts.Gains(d.observation.labels, d.action.labels, self.result.gains)
-
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
         return lq_truth(self.run, world, behaviour, self.result.gains)
 
