@@ -9,7 +9,7 @@ after the noise cost no privacy; ``growth`` and ``gram_share`` are fixed before 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -26,7 +26,7 @@ from pipeline.privacy.losses import GaussianGuarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.mixture import CountedRegularizer, Leaf, MixtureMessage, Shift, fixed, local, tree
+from pipeline.statistics.mixture import CountedRegularizer, Leaf, MixtureMessage, Shift, mixture_regularizer
 from pipeline.statistics.private_sum import asked_rho
 from pipeline.worlds.catalog import Mixture, random_mixture
 
@@ -312,17 +312,16 @@ def _ask(trial: Trial, share: Fraction, gram_share: float) -> Ask:
 def _regularizer(
     trial: Trial, s: Settings, m: MixtureMessage, share: Fraction, gram_share: float, noise: SeededNoise
 ) -> CountedRegularizer:
-    world, lam = SimulatedWorld(trial.place), _lambda(s, m)
-    trust = KINDS[trial.agent].trust
+    world, lam, trust = SimulatedWorld(trial.place), _lambda(s, m), KINDS[trial.agent].trust
     if trust == "none":
-        return fixed(m, trial.episodes, lam, world, noise)
-    ask = _ask(trial, share, gram_share)
+        return mixture_regularizer(m, trial.episodes, None, lam, world, noise)
+    ask, counter, batches = _ask(trial, share, gram_share), None if trust == "local" else s.counter, None
+    if trust == "joint" and s.leaf == "batch":
+        batches = len(plan_starts(trial.episodes, s.growth))
     try:
-        if trust == "local":
-            return local(m, trial.episodes, ask, lam, world, noise, shift=s.shift, prior=s.prior)
-        batches = len(plan_starts(trial.episodes, s.growth)) if s.leaf == "batch" else None
-        made = partial(tree, mechanism=s.counter, shift=s.shift, prior=s.prior, batches=batches)
-        return made(m, trial.episodes, ask, lam, world, noise)
+        return mixture_regularizer(
+            m, trial.episodes, ask, lam, world, noise, mechanism=counter, shift=s.shift, batches=batches, prior=s.prior
+        )
     except ValueError as e:
         raise CardError(f"{trial.agent}: {e}") from None
 
