@@ -680,9 +680,8 @@ class StoredObserved:
     backups: tuple[Backup, ...]
     labels: Body
 
-    def shown(self) -> tuple[list[dict[str, object]], list[str]]:
-        rows, lines = self.shown_at.shown()
-        return [dict(row) for row in rows], lines
+    def shown(self) -> tuple[list[dict[str, Any]], list[str]]:
+        return self.shown_at.shown()
 
     def as_csv(self) -> str:
         """Decisions at public observations."""

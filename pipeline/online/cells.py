@@ -79,11 +79,6 @@ def measure(cell: AnyCell) -> Any:
     return linear.measure(cell) if isinstance(cell, LinearCell) else registry.measure(cell)
 
 
-def _modules_of(cell: AnyCell) -> tuple[str, ...]:
-    """The modules that a cell's result depends on."""
-    return (linear.__name__,) if isinstance(cell, LinearCell) else registry.modules_of(cell)
-
-
 # a worker's linear algebra must not fight with the other workers for the cores
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
@@ -116,11 +111,11 @@ def count_measured(cells: Sequence[AnyCell], folder: Path) -> int:
 
 
 def result_files(cells: Sequence[AnyCell], folder: Path) -> dict[AnyCell, Path]:
-    """The file of each cell's result, present or not."""
+    """The file of each cell's result, present or not; named by the cell and the modules that its result depends on."""
     digests: dict[tuple[str, ...], str] = {}
     files: dict[AnyCell, Path] = {}
     for cell in cells:
-        modules = _modules_of(cell)
+        modules = (linear.__name__,) if isinstance(cell, LinearCell) else registry.modules_of(cell)
         if modules not in digests:
             digests[modules] = closure_digest(modules)
         key = hashlib.sha256(f"{cell!r} {digests[modules]}".encode()).hexdigest()[:32]

@@ -16,9 +16,10 @@ Regret is exact: J of the gains of each episode by the Riccati recursion, less J
 
 # ruff: noqa: N806  (the letters of the paper)
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,20 +32,10 @@ from pipeline.declaration.toml import CardError
 from pipeline.mdp.riccati import gain_matrices, occupancies
 from pipeline.mdp.rollout import LinearRollout, LqBatch
 from pipeline.online.rollouts import Played, as_printed, play, typed_place
-from pipeline.online.trial import (
-    NOTHING_CONTROLLED,
-    OnlineAgent,
-    Outcome,
-    Plain,
-    SumsTarget,
-    Trial,
-    Trust,
-    staged_curve,
-)
+from pipeline.online.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, SumsTarget, Trial, staged_curve
 from pipeline.privacy.budget import up
 from pipeline.privacy.continual import Once
-from pipeline.privacy.losses import Trust as Model
-from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.losses import Trust, safe_epsilon
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.statistics import lq
@@ -78,9 +69,10 @@ class PlantWorld:
 
 def rolled_out(world: LqSystem, rollout: LinearRollout, rng: np.random.Generator) -> LqBatch:
     """Episodes of a rollout; of a long one the first :data:`SIMULATED`, with the exact means of the others."""
-    if np.linalg.norm(rollout.gains, 2, axis=(1, 2)).max() > world.gamma * (1 + 1e-9):
+    longest, most = np.linalg.norm(rollout.gains, 2, axis=(1, 2)).max(), world.gamma * (1 + 1e-9)
+    if longest > most:
         raise ValueError(f"gains must have a norm of at most gamma = {world.gamma}; cut them")
-    if np.linalg.norm(rollout.gains, 2, axis=(1, 2)).max() + rollout.explore > world.gamma * (1 + 1e-9):
+    if longest + rollout.explore > most:
         raise ValueError("gains and the radius of exploration must be at most gamma together")
     controller = Controller(rollout.gains, rollout.explore)
     states, controls = simulate(world, controller, min(rollout.episodes, SIMULATED), rng)
@@ -393,7 +385,7 @@ class _Sums:
 
     def __call__(self, query: ResidualQuery, batches: Sequence[LqBatch]) -> Array:
         message = _residual_message(self._world, self._trial, query)
-        counter = begin(message, self._variances, Once(1), Model.JOINT, self._handle, self._noise, self._ask)
+        counter = begin(message, self._variances, Once(1), Trust.JOINT, self._handle, self._noise, self._ask)
         counter.add(np.sum([message.integers(batch) for batch in batches], axis=0))
         self.drawn.append(counter.release())
         return message.matrix(counter.total())
@@ -439,12 +431,7 @@ _EXPLORER: dict[str, Plain] = {"explore": None, "radius": RADIUS}
 _OPTIMIST: dict[str, Plain] = {"constants": "practical", "growth": None, "counter": "tree", "width": 1.0, "starts": 4}
 
 
-def _agent(
-    play: Callable[[Trial], Outcome], trust: Trust = "none", plain: str | None = None, **more: Any
-) -> OnlineAgent:
-    return OnlineAgent(play, trust, plain, controls=NOTHING_CONTROLLED, **more)
-
-
+_agent = partial(OnlineAgent, controls=NOTHING_CONTROLLED)
 AGENTS = {
     "ofu-rl": _agent(optimistic, defaults=_OPTIMIST),
     "private-ofu-rl": _agent(optimistic, "joint", "ofu-rl", defaults=_OPTIMIST, targets=sums_of, cost=optimist_cost),

@@ -205,14 +205,10 @@ def select(rows: Rows, wanted: Selector) -> list[StudyRow]:
     return selected
 
 
-def is_private(row: StudyRow) -> bool:
-    """Whether an agent had a privacy budget and read data."""
-    return row["variant"] != "control" and not (row["epsilon"] is row["rho"] is None)
-
-
 def _fits(row: StudyRow, key: str, wanted: Wanted) -> bool:
     if key == "private":
-        return is_private(row) is wanted
+        # it had a privacy budget and read data
+        return (row["variant"] != "control" and not (row["epsilon"] is row["rho"] is None)) is wanted
     if key in ("from", "to"):
         return (row["episodes"] >= cast("float", wanted)) if key == "from" else row["episodes"] <= cast("float", wanted)
     if wanted in (*_PLACES, "next smaller") and key in ("episodes", "epsilon", "rho"):
