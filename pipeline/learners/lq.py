@@ -159,7 +159,7 @@ def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> learnt_fac
 def _certain(run: LqRun, system: plants.LqSystem, behaviour: str) -> Array:
     """Gains of certainty equivalence on the exact moments of a simulated log."""
     episodes = min(run.layout.episodes, _EPISODES)
-    x, u = plants.simulate(system, plants.explorer(system, behaviour), episodes, np.random.default_rng(_SEED))
+    x, u = plants.simulate(system, plants.explorer(system, behaviour, episodes), np.random.default_rng(_SEED))
     return _gains(run, run.silent, [LqBatch(x, u, episodes)], SeededNoise(_SEED))
 
 
@@ -303,9 +303,8 @@ class LqRun:
         noisy, runs = replace(self.summed, layout=self.silent.layout), list[SimulatedRun]()
         for seed in seeds:
             of_log, of_noise = np.random.SeedSequence((seed,)).spawn(2)
-            x, u = plants.simulate(
-                system, plants.explorer(system, declared.behaviour), episodes, np.random.default_rng(of_log)
-            )
+            logged = plants.explorer(system, declared.behaviour, episodes)
+            x, u = plants.simulate(system, logged, np.random.default_rng(of_log))
             gains = (_gains(self, s, [LqBatch(x, u, episodes)], SeededNoise(of_noise)) for s in (noisy, self.silent))
             private, exact = (system.expected_cost(K) - best for K in gains)
             runs.append(SimulatedRun(private, exact, zero - best, -best, 0.0))

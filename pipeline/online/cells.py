@@ -76,7 +76,7 @@ def sweep(
 
 def measure(cell: AnyCell) -> Any:
     """Measure a cell, in a process of its own; plain values."""
-    return linear.measure(cell) if isinstance(cell, LinearCell) else registry.measure(cell)
+    return linear.measure(cell) if isinstance(cell, LinearCell) else registry.plain_values(cell, registry.run(cell))
 
 
 # a worker's linear algebra must not fight with the other workers for the cores

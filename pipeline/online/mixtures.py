@@ -20,7 +20,7 @@ from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
 from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.rollout import Agent, plan_starts
 from pipeline.online.rollouts import EpisodeWorld, named_world, play
-from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, curve
+from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, staged_curve
 from pipeline.privacy.continual import Mechanism
 from pipeline.privacy.losses import GaussianGuarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
@@ -188,7 +188,7 @@ def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
     played = play(agent, EpisodeWorld(world.mdp, trial.stream(_WORLD)))
     losses, best, learnt = played.regret, optimum(world.mdp), played.result
     probabilities = np.eye(world.mdp.shape[2])[learnt] if learnt.ndim == 2 else learnt
-    marks, regret = curve(losses)
+    marks, regret = staged_curve(range(1, len(losses) + 1), losses)
     delta = trial.delta or 0.0
     facts = {
         "trust": guarantee.trust.value,

@@ -41,7 +41,7 @@ from pipeline.privacy.release import Release
 from pipeline.statistics import lq
 from pipeline.statistics.private_sum import PrivateSum, asked_rho, begin, cost_of, stacked, tight
 from pipeline.statistics.regression import LqMoments
-from pipeline.worlds.plants import Controller, LqSystem, simulate, wrong_model
+from pipeline.worlds.plants import LqSystem, simulate, wrong_model
 
 # longer batches are this many episodes and exact means
 SIMULATED = 4096
@@ -74,8 +74,7 @@ def rolled_out(world: LqSystem, rollout: LinearRollout, rng: np.random.Generator
         raise ValueError(f"gains must have a norm of at most gamma = {world.gamma}; cut them")
     if longest + rollout.explore > most:
         raise ValueError("gains and the radius of exploration must be at most gamma together")
-    controller = Controller(rollout.gains, rollout.explore)
-    states, controls = simulate(world, controller, min(rollout.episodes, SIMULATED), rng)
+    states, controls = simulate(world, replace(rollout, episodes=min(rollout.episodes, SIMULATED)), rng)
     means = moments(world, rollout) if rollout.episodes > SIMULATED else None
     return LqBatch(states, controls, rollout.episodes, means)
 
