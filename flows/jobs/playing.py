@@ -53,28 +53,17 @@ LEVEL = 0.95
 _OMITTED = ("trust", "variant")
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """A policy in files, on the page and in numbers."""
-
-    files: PolicyFiles
-    view: learnt.PolicyView
-    facts: learnt.PolicyFacts
-
-
-def _tables(card: Card, policy: Array, visits: Array) -> _Shown:
+def _tables(card: Card, policy: Array, visits: Array) -> tuple[PolicyFiles, learnt.PolicyFacts]:
     """A policy ``(H, S, A)`` over declared states, and the share of users who come to each cell under it."""
-    d, table = card.domain, Policy(policy, np.zeros(policy.shape[:2], dtype=bool))
+    table = Policy(policy, np.zeros(policy.shape[:2], dtype=bool))
     tied = (policy == policy.max(-1, keepdims=True)).sum(-1) > 1
-    view = learnt.decisions((d.live_states, d.action_labels), table, tied, visits)
-    return _Shown(played_files(card, table, visits), view, decision_facts(table, tied))
+    return played_files(card, table, visits), decision_facts(table, tied)
 
 
-def _controller(card: LqCard, policy: Array, bounds: Sequence[float]) -> _Shown:
+def _controller(card: LqCard, policy: Array, bounds: Sequence[float]) -> tuple[PolicyFiles, learnt.PolicyFacts]:
     """Gains ``(H, d, n)`` of a linear plant, and the bounds by which its sums were released."""
-    view = learnt.Gains(card.domain.observation.labels, card.domain.action.labels, policy)
     facts = learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(policy.any()))
-    return _Shown(gain_files(card, policy, bounds), view, facts)
+    return gain_files(card, policy, bounds), facts
 
 
 def _labelled(card: AnyCard, table: Array) -> list[dict[str, object]]:
@@ -146,8 +135,8 @@ class PlayedSimulation:
         return Route("exact" if self.release.noise == "none" else "played")
 
     @cached_property
-    def shown(self) -> _Shown:
-        """The policy in files, on the page and in numbers."""
+    def shown(self) -> tuple[PolicyFiles, learnt.PolicyFacts]:
+        """The policy in files and in numbers."""
         if isinstance(self.card, LqCard):
             return _controller(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
         return _tables(self.card, self.policy, self.worth.visits(self.policy))
@@ -334,10 +323,10 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
     for stem, rows in zip(_TABLES, (played.runs(), curve_points(played.rows), played.policies()), strict=True):
         if rows:
             write_file(folder / f"{stem}.parquet", table_files(rows)[0])
-    digests = write_policy(played.shown.files, folder)
+    digests = write_policy(played.shown[0], folder)
     report = _report(played)
     proof = certificate(played.card, played.release, report, played.route, None, digests)
-    write_pages(report, proof, played.shown.view, folder)
+    write_pages(report, proof, read_view(report, folder), folder)
 
 
 def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
@@ -394,7 +383,7 @@ def _report(played: PlayedSimulation) -> Report:
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
         ledger=None,
         **present(joint=played.joint),
-        policy=played.shown.facts,
+        policy=played.shown[1],
         assumptions=assumptions(card, (), played.route),
         not_covered=list(NOT_COVERED),
         verify=[
@@ -470,7 +459,7 @@ def _release_problem(folder: Path, played: PlayedSimulation) -> str | None:
 
 def _policy_problem(folder: Path, played: PlayedSimulation) -> str | None:
     table = pq.read_table(folder / "policy.parquet")
-    columns = played.shown.files.tables["policy"]
+    columns = played.shown[0].tables["policy"]
     same = all(np.allclose(table[name].to_numpy(), column, atol=1e-9) for name, column in columns.items())
     return None if same and set(columns) == set(table.column_names) else "its numbers are others"
 

@@ -28,7 +28,7 @@ from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report,
 from pipeline.facts.verdict import Verdict, confounding, decide, missing, no_test, not_evaluated
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
-from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.policy_files import PolicyFiles, view_of
 from pipeline.learners.terms import recipe_identity
 from pipeline.ledger.account import card_hash, reserve_of, sharing
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, counter_facts, guarantee, route_of
@@ -326,7 +326,7 @@ def compose(
         **present(truth=truth),
     )
     proof = certificate(card, release, report, route, curated.commit, digests, gate)
-    write_pages(report, proof, learnt.view(), folder)
+    write_pages(report, proof, view_of(files, report, lambda: release), folder)
     return report
 
 

@@ -18,9 +18,7 @@ from pipeline.declaration.toml import CardError, Name, Strict, read_toml, table_
 from pipeline.facts.promise import Dump
 from pipeline.files import json_text, write_folder
 from pipeline.online.cells import (
-    AgentBudget,
     Parameter,
-    band,
     count_measured,
     curve_points,
     gathered_rows,
@@ -31,7 +29,7 @@ from pipeline.online.cells import (
 )
 from pipeline.online.registry import find, played_name
 from pipeline.online.rollouts import RELEASE, RUN
-from pipeline.online.study import Judged, Study, bar_of, check_world, needed_table
+from pipeline.online.study import Judged, Study, band, bar_of, check_world, needed_table
 from pipeline.online.trial import Plain, Trial
 from reports.studies.study_page import StudyPage, draw_study, figure_files, overview, study_page, table_files
 
@@ -127,10 +125,11 @@ class WorldRecipe(Strict):
         options = self.agent if agent == self.recipe.agent else {}
         if agent == "no-data":
             options = {"of": self.recipe.agent, **self.agent}
-        budgets = [] if self.privacy is None else [AgentBudget(*self.privacy.model_dump().values())]
-        r = self.runs
+        r, p = self.runs, self.privacy
+        budget = None if p is None else (p.epsilon, p.delta, p.calibration)
         seeds = range(r.seed, r.seed + r.runs)
-        return sweep([place_of(self.world)], [r.episodes], [(agent, tuple(options.items()))], budgets, seeds)
+        asked = (agent, tuple(options.items()))
+        return sweep([place_of(self.world)], [r.episodes], [asked], [] if budget is None else [budget], seeds)
 
 
 def is_world_recipe(values: Mapping[str, object]) -> bool:

@@ -22,7 +22,7 @@ Departures from the paper
 """
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,28 +99,13 @@ def estimate(moments: LqMoments, c: LqConstants) -> tuple[Array, int]:
 Release = Callable[[Sequence[LqBatch]], LqMoments]
 
 
-@dataclass(frozen=True)
-class Exploration:
-    """``episodes`` K_0, at least 1, with controls on the sphere of ``radius``, at most gamma.
-
-    ``episodes``: k_0, episodes of exploration.
-    ``radius``: length of every exploring control.
-    """
-
-    episodes: int
-    radius: float
-
-
 def explore_then_commit(
-    task: LqTask, episodes: int, exploration: Exploration, release: Release, c: LqConstants
+    task: LqTask, episodes: int, exploration: LinearRollout, release: Release, c: LqConstants
 ) -> LqAgent:
-    """Play ``episodes`` episodes and return the :class:`LqResult` of the one release."""
-    result = certainty_equivalence(release((yield from explore(task, exploration))), task, c)
+    """Play ``episodes`` episodes and return the :class:`LqResult` of the one release.
+
+    ``exploration``: the first K_0 of them, at least 1; no gains, and controls on a sphere of at most gamma.
+    """
+    result = certainty_equivalence(release((yield from play_every(exploration))), task, c)
     yield LinearRollout(result.gains, episodes - exploration.episodes)
     return result
-
-
-def explore(task: LqTask, exploration: Exploration) -> Generator[LinearRollout, LqBatch, list[LqBatch]]:
-    """The exploring episodes, in batches."""
-    none = np.zeros((task.cost.horizon, len(task.cost.R), len(task.cost.Q)))
-    return (yield from play_every(LinearRollout(none, exploration.episodes, exploration.radius)))

@@ -18,12 +18,14 @@ from pipeline.arrays import Array
 from pipeline.declaration.card import Card, task_of
 from pipeline.learners.terms import Known, Terms
 from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import optimum
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.worlds import surrogate
+from pipeline.worlds.world import barred
 
 if TYPE_CHECKING:
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
@@ -65,7 +67,7 @@ def foresee(
         value_of = logged.value if declared is None else declared.value_of
         if mdp is not world:
             # a declared world is the same for every log
-            world, best = mdp, surrogate.best_allowed(mdp, task) if declared is None else declared.best
+            world, best = mdp, optimum(barred(mdp, task.allowed)) if declared is None else declared.best
             reference_gap = best - value_of(reference(logged))
         policies = learn(logged, *streams)
         private, exact = (best - value_of(p) for p in policies)

@@ -24,7 +24,7 @@ from pipeline.declaration.numbers import number
 from pipeline.evaluation.coverage import inequalities, outside
 from pipeline.evaluation.intervals import moments
 from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated, people_needed
-from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
+from pipeline.facts.learnt import LearntFacts, Truth
 from pipeline.facts.promise import Joint
 from pipeline.facts.verdict import fixed_width, round_up
 from pipeline.learners.learner import Adaptive, Learnt, Quote, RunPlan, described, joint_quote, listed_facts, priced
@@ -125,9 +125,6 @@ class LearntHeldOut:
     def facts(self) -> LearntFacts:
         return replace(self.learnt.facts(), joint=self.joint, evaluation=self.evaluated)
 
-    def view(self) -> PolicyView:
-        return self.learnt.view()
-
     def truth(self, world: str, behaviour: str) -> Truth:
         return self.learnt.truth(world, behaviour)
 
@@ -170,30 +167,14 @@ EVALUATED_POLICY = "b_asked"
 
 
 @dataclass(frozen=True)
-class Arrived:
-    """Restriction of the held-out people to those who first came in after an edition.
-
-    ``users``: declared number of people since that edition.
-    ``share``: the held-out people, as a share of all declared people.
-    """
-
-    edition: int
-    users: int
-    share: Fraction
-
-    def facts(self) -> dict[str, int]:
-        """Fields of an INTENT."""
-        return {"edition": self.edition, "users": self.users}
-
-
-@dataclass(frozen=True)
 class HeldOutRun:
     """See :class:`~pipeline.learners.learner.RunPlan`.
 
     ``own_code``: digest of a plug-in's planner; empty where a built-in one makes the policy.
     ``setting``: what a region is of in which coverage was measured: card, declared held-out people as a share of all,
     and budget; ``outside``: sentence on what keeps this run out of it.
-    ``arrived``: restriction of the held-out people; None: none.
+    ``arrived``: restriction of the held-out people to those who first came in after an ``edition``, and the declared
+    number of these ``users``, as an INTENT has them; None: none.
     """
 
     plan: RunPlan
@@ -202,13 +183,13 @@ class HeldOutRun:
     own_code: str
     teaching: Fraction
     setting: tuple[Card, float, Fraction | None]
-    arrived: Arrived | None = None
+    arrived: dict[str, int] | None = None
     outside: str | None = None
 
     @property
     def since(self) -> int | None:
         """By it and ``share`` this is a :class:`~pipeline.transaction.drawing.Splitting`, which reads both parts."""
-        return None if self.arrived is None else self.arrived.edition
+        return None if self.arrived is None else self.arrived["edition"]
 
     @property
     def what(self) -> str:
@@ -259,7 +240,7 @@ class HeldOutRun:
         """Both parts: whatever decides the policy decides the queries about it."""
         listed = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
         optional = [self.own_code] if self.own_code else []
-        optional += [] if self.arrived is None else [self.arrived.facts()]
+        optional += [] if self.arrived is None else [self.arrived]
         return [HELD_OUT, str(self.share), self.plan.spec(), self.evaluation.spec(), listed, *optional]
 
     def charge(self) -> tuple[Fraction | None, Body]:
@@ -267,7 +248,7 @@ class HeldOutRun:
         (rho, joint), mechanisms, learning = self._joint(), self._described(), self.plan.charge()[1]
         body: Body = {"joint": priced(rho, joint)}
         body |= {"epsilon": None, "mechanisms": mechanisms}
-        body |= {} if self.arrived is None else {SINCE: self.arrived.facts()}
+        body |= {} if self.arrived is None else {SINCE: self.arrived}
         if "planned_calls" in learning:
             # scales of the first part follow its answers: only its calls are known
             scores = [{**m, "tables": [m["table"]], "adaptive": False} for m in body.pop("mechanisms")]
@@ -312,9 +293,8 @@ class HeldOutRun:
         learnt = self._learnt(learning)
         if not np.array_equal(answers.derived[EVALUATED_POLICY], _policy_digest(learnt)):
             raise ValueError("the people who evaluate were asked about another policy than this version learns of it")
-        share = float(self.share if self.arrived is None else self.arrived.share)
-        published, evaluated = self.evaluation.measure(learnt, answers, share, release.look or 1)
         card, judging, rho = self.setting
+        published, evaluated = self.evaluation.measure(learnt, answers, judging, release.look or 1)
         # of the people who came, where clearly fewer did than are declared
         came = max(0.0, 1 - (evaluated.left_out(card.unit.users_public) or 0.0))
         region = inequalities(self.evaluation.estimator, card, judging * came, rho)
@@ -442,7 +422,7 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
             "others may have taught; ask for at most that (docs/evaluation.md)"
         )
     arrived = _arrived(card, terms, where)
-    n = card.unit.users_public if arrived is None else arrived.users
+    n = card.unit.users_public if arrived is None else arrived["users"]
     if (people := share * n) < LEAST_PEOPLE:
         needed = people_needed(share, terms.agent, terms.ask().zcdp())
         raise CardError(
@@ -466,7 +446,7 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
     return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, setting[1:], arrived, beyond)
 
 
-def _arrived(card: AnyCard, terms: Terms, where: str) -> Arrived | None:
+def _arrived(card: AnyCard, terms: Terms, where: str) -> dict[str, int] | None:
     e = terms.evaluate
     if e is None or e.since is None or e.users_since is None:
         return None
@@ -475,4 +455,4 @@ def _arrived(card: AnyCard, terms: Terms, where: str) -> Arrived | None:
             f"{where}, since = {e.since}: users_since = {e.users_since:,} are more than all "
             f"{card.unit.users_public:,} declared people; take 'since' out, or mend that number"
         )
-    return Arrived(e.since, e.users_since, terms.judging(card))
+    return {"edition": e.since, "users": e.users_since}

@@ -19,11 +19,9 @@ from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.code import is_plugin, plugin
 from pipeline.facts.answers import CallFacts
-from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
+from pipeline.facts.learnt import LearntFacts, Truth
 from pipeline.facts.promise import Joint, MechanismFacts
-from pipeline.learners.policy_files import (
-    PolicyFiles,
-)
+from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import Body, Entry
@@ -115,10 +113,6 @@ class Learnt(Protocol):
 
     def facts(self) -> LearntFacts:
         """Its part of report.json."""
-        ...
-
-    def view(self) -> PolicyView:
-        """The policy as a page draws it."""
         ...
 
     def truth(self, world: str, behaviour: str) -> Truth:

@@ -469,10 +469,6 @@ class LinearLearnt:
             best=self.best,
         )
 
-    def view(self) -> learnt_facts.Decisions:
-        labels = list(self.request.points.names), self.request.card.domain.action_labels
-        return policy_files.linear_view(labels, self.policy, self.result.tied, self.files())
-
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
         return policy_files.tabular_truth(self.request.card, world, behaviour, self.policy)
 

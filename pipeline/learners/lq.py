@@ -81,10 +81,6 @@ class LqLearnt:
             policy=learnt_facts.PolicyFacts(abstain_share=0.0, tie_share=0.0, left_zero=bool(np.any(r.gains))),
         )
 
-    def view(self) -> learnt_facts.Gains:
-        d = self.run.card.domain
-        return learnt_facts.Gains(d.observation.labels, d.action.labels, self.result.gains)
-
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
         return lq_truth(self.run, world, behaviour, self.result.gains)
 
@@ -163,7 +159,7 @@ def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> learnt_fac
 def _certain(run: LqRun, system: plants.LqSystem, behaviour: str) -> Array:
     """Gains of certainty equivalence on the exact moments of a simulated log."""
     episodes = min(run.layout.episodes, _EPISODES)
-    x, u = plants.simulate(system, plants.explorer(system, behaviour), episodes, np.random.default_rng(_SEED))
+    x, u = plants.simulate(system, plants.explorer(system, behaviour, episodes), np.random.default_rng(_SEED))
     return _gains(run, run.silent, [LqBatch(x, u, episodes)], SeededNoise(_SEED))
 
 
@@ -307,9 +303,8 @@ class LqRun:
         noisy, runs = replace(self.summed, layout=self.silent.layout), list[SimulatedRun]()
         for seed in seeds:
             of_log, of_noise = np.random.SeedSequence((seed,)).spawn(2)
-            x, u = plants.simulate(
-                system, plants.explorer(system, declared.behaviour), episodes, np.random.default_rng(of_log)
-            )
+            logged = plants.explorer(system, declared.behaviour, episodes)
+            x, u = plants.simulate(system, logged, np.random.default_rng(of_log))
             gains = (_gains(self, s, [LqBatch(x, u, episodes)], SeededNoise(of_noise)) for s in (noisy, self.silent))
             private, exact = (system.expected_cost(K) - best for K in gains)
             runs.append(SimulatedRun(private, exact, zero - best, -best, 0.0))

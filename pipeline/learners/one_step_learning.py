@@ -87,10 +87,6 @@ class LearntStep:
             best=learnt_facts.Best(math.inf, measured=True),
         )
 
-    def view(self) -> learnt_facts.Decisions:
-        d = self.plan.card.domain
-        return policy_files.step_view((d.live_states, d.action_labels), self.policy, self.release)
-
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
         return policy_files.tabular_truth(self.plan.card, world, behaviour, self.policy)
 

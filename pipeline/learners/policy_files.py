@@ -274,35 +274,40 @@ def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Tru
     return Truth.model_validate(truth(card, load_world(world, card.folder), behaviour, policy))
 
 
-def counts_view(labels: Labels, policy: Policy, tied: Bools, release: Release) -> Decisions:
-    """A policy beside released evidence and released practice.
-
-    ``policy``, ``tied``: as emitted, and ``(H, L)`` where several actions were equally good.
-    """
-    evidence = np.maximum(release.tables["n_sas"].sum(-1), 0).astype(np.float64)
-    return decisions(labels, policy, tied, evidence, practice(release))
+def counts_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
+    """A policy beside released evidence and released practice."""
+    counts = release()
+    evidence = np.maximum(counts.tables["n_sas"].sum(-1), 0).astype(np.float64)
+    return decisions(*_read(files, report), evidence, practice(counts))
 
 
-def step_view(labels: Labels, policy: Policy, release: Release) -> Decisions:
+def played_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
+    """A policy beside its visits in the known world."""
+    labels, policy, tied = _read(files, report)
+    rows, visits = files.tables["policy"], np.zeros(policy.probabilities.shape)
+    visits[rows["step"], rows["state"], rows["action"]] = rows["visits"]
+    return decisions(labels, policy, tied, visits)
+
+
+def step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
     """Rows beside each state and action are evidence; a cap by both makes no frequency of practice of them."""
-    evidence = np.maximum(release.tables["q_count"], 0).astype(np.float64)
-    return decisions(labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
+    evidence = np.maximum(release().tables["q_count"], 0).astype(np.float64)
+    return decisions(*_read(files, report), evidence)
 
 
-def linear_view(labels: Labels, policy: Policy, tied: Bools, files: PolicyFiles) -> Decisions:
-    """A policy beside the rows that released Gram matrices hold of each pair, and the weights of Q.
+def linear_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
+    """A policy beside the rows that released Gram matrices hold of each pair, and the weights of Q: all in its files.
 
-    ``policy``, ``tied``: as emitted, and ``(H, L)`` where several actions were equally good.
-    ``files``: weights of each step, then the upper triangle of its inverse Gram matrix by rows; features as integers.
+    Weights of each step stand before the upper triangle of its inverse Gram matrix by rows; features are integers.
     """
-    file_labels = files.labels
-    integers = np.array(file_labels["features"]["integers"])
+    labels, policy, tied = _read(files, report)
+    integers = np.array(files.labels["features"]["integers"])
     w, inverses = _weights(files, integers.shape[-1])
-    phi = integers.astype(np.float64) * file_labels["unit"]
+    phi = integers.astype(np.float64) * files.labels["unit"]
     from pipeline.agents.linear_backup import evidence_of
 
     evidence = np.stack([evidence_of(phi, x) for x in inverses])
-    named = Weights(_feature_names(labels, integers), w * file_labels["reward_unit"])
+    named = Weights(_feature_names(labels, integers), w * files.labels["reward_unit"])
     return decisions(labels, policy, tied, evidence, weights=named)
 
 
@@ -324,33 +329,9 @@ def _feature_names(labels: Labels, integers: Integers) -> list[str]:
     return names
 
 
-def read_counts_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
-    """See :class:`~pipeline.learners.policy_files.Codec`."""
-    return counts_view(*_read(files, report), release())
-
-
-def read_played_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
-    """The view of a played policy; its evidence is the visits in the known world."""
-    labels, policy, tied = _read(files, report)
-    rows, visits = files.tables["policy"], np.zeros(policy.probabilities.shape)
-    visits[rows["step"], rows["state"], rows["action"]] = rows["visits"]
-    return decisions(labels, policy, tied, visits)
-
-
-def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
-    """The view of a one-step policy, which has no ties."""
-    return step_view((files.labels["states"], files.labels["actions"]), policy_of(files), release())
-
-
-def read_linear_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
-    """The view of a linear policy; its weights hold all the evidence."""
-    return linear_view(*_read(files, report), files)
-
-
 def _read(files: PolicyFiles, report: Report) -> tuple[Labels, Policy, Bools]:
-    policy, facts = policy_of(files), report.model_dump()
-    labels = files.labels["states"], facts["dataset"]["actions"]
-    return labels, policy, tied_cells(facts["policy"]["tied"], policy.abstains.shape)
+    labels, policy = files.labels, policy_of(files)
+    return (labels["states"], labels["actions"]), policy, tied_cells(report.policy.tied or (), policy.abstains.shape)
 
 
 KEEP = "keep current practice: not enough evidence"
@@ -576,7 +557,7 @@ def gains_of(files: PolicyFiles) -> Array:
     return files.tables["policy"]["weight"].reshape(shape)
 
 
-def read_gains_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Gains:
+def gains_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Gains:
     """See :class:`~pipeline.learners.policy_files.Codec`."""
     return Gains(files.labels["observation"]["names"], files.labels["action"]["names"], gains_of(files))
 
@@ -699,9 +680,8 @@ class StoredObserved:
     backups: tuple[Backup, ...]
     labels: Body
 
-    def shown(self) -> tuple[list[dict[str, object]], list[str]]:
-        rows, lines = self.shown_at.shown()
-        return [dict(row) for row in rows], lines
+    def shown(self) -> tuple[list[dict[str, Any]], list[str]]:
+        return self.shown_at.shown()
 
     def as_csv(self) -> str:
         """Decisions at public observations."""
@@ -798,12 +778,12 @@ evaluates a cell; ``as_json`` is one object with the exact names.
 
 # by the ``kind`` of policy.json, which a table of decisions on counts does not have
 _CODECS: Mapping[str | None, Codec] = {
-    None: Codec(("policy",), read_counts_view, stored_decisions),
-    PLAYED: Codec(("policy",), read_played_view, stored_decisions),
-    "one_step": Codec(("policy",), read_step_view, stored_decisions),
-    "linear": Codec(("policy", "decisions"), read_linear_view, stored_decisions),
-    OBSERVED_KIND: Codec(("policy", "decisions"), read_linear_view, stored_observed),
-    GAINS: Codec(("policy",), read_gains_view, stored_gains),
+    None: Codec(("policy",), counts_view, stored_decisions),
+    PLAYED: Codec(("policy",), played_view, stored_decisions),
+    "one_step": Codec(("policy",), step_view, stored_decisions),
+    "linear": Codec(("policy", "decisions"), linear_view, stored_decisions),
+    OBSERVED_KIND: Codec(("policy", "decisions"), linear_view, stored_observed),
+    GAINS: Codec(("policy",), gains_view, stored_gains),
 }
 
 
@@ -823,8 +803,12 @@ def read_view(report: Report, folder: Path) -> PolicyView:
 
     Raises OSError, ValueError, KeyError if a file is missing or damaged.
     """
-    files, codec = _read_files(folder)
-    return codec.view(files, report, lambda: read_release(folder))
+    return view_of(_read_files(folder)[0], report, lambda: read_release(folder))
+
+
+def view_of(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> PolicyView:
+    """The policy in these files as the page draws it; a release is asked for where it shows more than they hold."""
+    return _CODECS[files.labels.get("kind")].view(files, report, release)
 
 
 def read_stored(folder: Path) -> StoredPolicy:

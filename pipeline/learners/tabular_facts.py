@@ -96,10 +96,6 @@ class LearntCounts:
         once = self.covered and self.terms.nightly is None and card.domain.markov == "declared"
         return learnt_facts.Best(upper, measured=once and best_measured(card, self.terms))
 
-    def view(self) -> learnt_facts.Decisions:
-        d, plan = self.card.domain, self.learnt.plan
-        return policy_files.counts_view((d.live_states, d.action_labels), plan.policy, plan.tied, self.release)
-
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
         return policy_files.tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
 

@@ -6,7 +6,6 @@ depends on, so that a broken run goes on where it was.  Runs that differ in thei
 
 import hashlib
 import json
-import math
 import multiprocessing
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -33,17 +32,9 @@ Place = tuple[str, Options]
 # a number, a word, or a matrix by its rows
 Parameter = Plain | list[float] | list[list[float]]
 AnyCell = Trial | LinearCell
-
-
-class AgentBudget(NamedTuple):
-    """The asked loss of one user and the calibration of its noise; :data:`NONE` without privacy."""
-
-    epsilon: float | None = None
-    delta: float | None = None
-    calibration: Calibration | None = None
-
-
-NONE = AgentBudget()
+# the asked loss of one user, epsilon and delta, and the calibration of its noise; all None without privacy
+AgentBudget = tuple[float | None, float | None, Calibration | None]
+NONE: AgentBudget = (None, None, None)
 
 
 def place_of(world: Mapping[str, Parameter]) -> Place:
@@ -76,12 +67,7 @@ def sweep(
 
 def measure(cell: AnyCell) -> Any:
     """Measure a cell, in a process of its own; plain values."""
-    return linear.measure(cell) if isinstance(cell, LinearCell) else registry.measure(cell)
-
-
-def _modules_of(cell: AnyCell) -> tuple[str, ...]:
-    """The modules that a cell's result depends on."""
-    return (linear.__name__,) if isinstance(cell, LinearCell) else registry.modules_of(cell)
+    return linear.measure(cell) if isinstance(cell, LinearCell) else registry.plain_values(cell, registry.run(cell))
 
 
 # a worker's linear algebra must not fight with the other workers for the cores
@@ -116,11 +102,11 @@ def count_measured(cells: Sequence[AnyCell], folder: Path) -> int:
 
 
 def result_files(cells: Sequence[AnyCell], folder: Path) -> dict[AnyCell, Path]:
-    """The file of each cell's result, present or not."""
+    """The file of each cell's result, present or not; named by the cell and the modules that its result depends on."""
     digests: dict[tuple[str, ...], str] = {}
     files: dict[AnyCell, Path] = {}
     for cell in cells:
-        modules = _modules_of(cell)
+        modules = (linear.__name__,) if isinstance(cell, LinearCell) else registry.modules_of(cell)
         if modules not in digests:
             digests[modules] = closure_digest(modules)
         key = hashlib.sha256(f"{cell!r} {digests[modules]}".encode()).hexdigest()[:32]
@@ -161,8 +147,6 @@ def _one_thread_each() -> Generator[None]:
 
 
 Metric = Literal["total regret", "suboptimality"]
-# the band over runs
-LOW, HIGH = 0.1, 0.9
 
 
 class StudyRow(TrialRow):
@@ -255,26 +239,6 @@ def gathered_rows(cells: Sequence[AnyCell], measured: Sequence[Any], metric: Met
     return rows + [cast("StudyRow", {**row, **bare}) for cell, row in pairs if not isinstance(cell, Trial)]
 
 
-def pooled(rows: Rows) -> list[StudyRow]:
-    """Rows that differ in their world alone as one, every world weighing the same; its spread is that of the mean."""
-    groups: dict[tuple[object, ...], list[StudyRow]] = {}
-    for row in rows:
-        key = (row["agent"], row["variant"], row["episodes"], row["epsilon"], row["rho"], row["calibration"])
-        groups.setdefault(key, []).append(row)
-    return [_pool(group) for group in groups.values()]
-
-
-def _pool(rows: Rows) -> StudyRow:
-    runs = sum(r["runs"] for r in rows)
-    total, degrees = together([(standard_error(r), max(1, freedom(r))) for r in rows])
-    # nothing tells the spread of a world that was played once
-    degrees = degrees if all(map(freedom, rows)) else 0
-    mean, std = sum(r["mean"] for r in rows) / len(rows), total / len(rows) * runs**0.5
-    facts = {**rows[0]["facts"], "freedom": degrees}
-    pool = {"world": f"{len(rows)} worlds", "mean": mean, "std": std, "runs": runs, "facts": facts}
-    return cast("StudyRow", {**rows[0], **pool})
-
-
 def median(row: StudyRow) -> float | None:
     """Median over the runs; None where they were one cell."""
     return float(np.median(row["totals"])) if row["totals"] else None
@@ -311,32 +275,3 @@ def growth(row: StudyRow) -> float:
     early = max(i for i, mark in enumerate(row["marks"]) if mark <= tenth)
     then = row["curve_mean"][early] * tenth / row["marks"][early]
     return row["curve_mean"][-1] / then if then > 0 else float("inf")
-
-
-def standard_error(row: TrialRow) -> float:
-    """Standard error of the mean."""
-    return row["std"] / row["runs"] ** 0.5
-
-
-def freedom(row: StudyRow) -> float:
-    """Degrees of freedom of the standard error; 0 where runs are too few to know it."""
-    return row["facts"].get("freedom", row["runs"] - 1)
-
-
-def together(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """Standard error of a sum of independent means, and its degrees of freedom (Welch 1947), from those of each."""
-    known = [(error, degrees) for error, degrees in parts if error > 0]
-    error = math.hypot(*(e for e, _ in known))
-    return error, 1 / sum((e / error) ** 4 / degrees for e, degrees in known) if known else math.inf
-
-
-def spent(row: TrialRow) -> float:
-    """Loss of the noise drawn over the loss asked; infinite where none was drawn."""
-    true, budget = (row["true_rho"], row["rho"]) if row["rho"] is not None else (row["true_epsilon"], row["epsilon"])
-    return float("inf") if true is None or budget is None else true / budget
-
-
-def band(row: StudyRow) -> dict[str, float]:
-    """Quantiles of the runs: nine in ten lie above the first, and nine in ten below the second."""
-    low, high = np.quantile(row["totals"], [LOW, HIGH]).tolist()
-    return {"low": low, "high": high}

@@ -211,11 +211,11 @@ def measure(cell: Cell) -> TrialRow:
 
 
 def _control(name: str, w: LinearWorld) -> Policy:
-    H, S, A = w.mdp.shape
+    H, S, _ = w.mdp.shape
     policies = {
-        "uniform": uniform(H, S, A),
+        "uniform": uniform(*w.mdp.shape),
         "behaviour": Policy(np.tile(w.behaviour, (H, 1, 1)), np.zeros((H, S), dtype=bool)),
-        "always-first": constant(H, S, A, 0),
+        "always-first": constant(*w.mdp.shape, 0),
     }
     return policies[name]
 

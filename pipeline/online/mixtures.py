@@ -9,7 +9,7 @@ after the noise cost no privacy; ``growth`` and ``gram_share`` are fixed before 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import cache, partial
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -20,13 +20,13 @@ from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
 from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.rollout import Agent, plan_starts
 from pipeline.online.rollouts import EpisodeWorld, named_world, play
-from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, curve
+from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, staged_curve
 from pipeline.privacy.continual import Mechanism
 from pipeline.privacy.losses import GaussianGuarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.mixture import CountedRegularizer, Leaf, MixtureMessage, Shift, fixed, local, tree
+from pipeline.statistics.mixture import CountedRegularizer, Leaf, MixtureMessage, Shift, mixture_regularizer
 from pipeline.statistics.private_sum import asked_rho
 from pipeline.worlds.catalog import Mixture, random_mixture
 
@@ -188,7 +188,7 @@ def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
     played = play(agent, EpisodeWorld(world.mdp, trial.stream(_WORLD)))
     losses, best, learnt = played.regret, optimum(world.mdp), played.result
     probabilities = np.eye(world.mdp.shape[2])[learnt] if learnt.ndim == 2 else learnt
-    marks, regret = curve(losses)
+    marks, regret = staged_curve(range(1, len(losses) + 1), losses)
     delta = trial.delta or 0.0
     facts = {
         "trust": guarantee.trust.value,
@@ -312,17 +312,16 @@ def _ask(trial: Trial, share: Fraction, gram_share: float) -> Ask:
 def _regularizer(
     trial: Trial, s: Settings, m: MixtureMessage, share: Fraction, gram_share: float, noise: SeededNoise
 ) -> CountedRegularizer:
-    world, lam = SimulatedWorld(trial.place), _lambda(s, m)
-    trust = KINDS[trial.agent].trust
+    world, lam, trust = SimulatedWorld(trial.place), _lambda(s, m), KINDS[trial.agent].trust
     if trust == "none":
-        return fixed(m, trial.episodes, lam, world, noise)
-    ask = _ask(trial, share, gram_share)
+        return mixture_regularizer(m, trial.episodes, None, lam, world, noise)
+    ask, counter, batches = _ask(trial, share, gram_share), None if trust == "local" else s.counter, None
+    if trust == "joint" and s.leaf == "batch":
+        batches = len(plan_starts(trial.episodes, s.growth))
     try:
-        if trust == "local":
-            return local(m, trial.episodes, ask, lam, world, noise, shift=s.shift, prior=s.prior)
-        batches = len(plan_starts(trial.episodes, s.growth)) if s.leaf == "batch" else None
-        made = partial(tree, mechanism=s.counter, shift=s.shift, prior=s.prior, batches=batches)
-        return made(m, trial.episodes, ask, lam, world, noise)
+        return mixture_regularizer(
+            m, trial.episodes, ask, lam, world, noise, mechanism=counter, shift=s.shift, batches=batches, prior=s.prior
+        )
     except ValueError as e:
         raise CardError(f"{trial.agent}: {e}") from None
 

@@ -16,41 +16,32 @@ Regret is exact: J of the gains of each episode by the Riccati recursion, less J
 
 # ruff: noqa: N806  (the letters of the paper)
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pipeline.agents.adaptive_lqr import AdaptiveConstants, Epoch, ResidualQuery, adaptive_lqr, prior, recentred_lqr
-from pipeline.agents.dp_lqr import Exploration, LqConstants, LqTask, certainty_equivalence, explore, explore_then_commit
+from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence, explore_then_commit
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, OfuPlan, Search, batch_ends, ofu_rl
 from pipeline.arrays import Array
 from pipeline.declaration.toml import CardError
 from pipeline.mdp.riccati import gain_matrices, occupancies
-from pipeline.mdp.rollout import LinearRollout, LqBatch
+from pipeline.mdp.rollout import LinearRollout, LqBatch, play_every
 from pipeline.online.rollouts import Played, as_printed, play, typed_place
-from pipeline.online.trial import (
-    NOTHING_CONTROLLED,
-    OnlineAgent,
-    Outcome,
-    Plain,
-    SumsTarget,
-    Trial,
-    Trust,
-    staged_curve,
-)
+from pipeline.online.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, SumsTarget, Trial, staged_curve
 from pipeline.privacy.budget import up
 from pipeline.privacy.continual import Once
-from pipeline.privacy.losses import Trust as Model
-from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.losses import Trust, safe_epsilon
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.statistics import lq
 from pipeline.statistics.private_sum import PrivateSum, asked_rho, begin, cost_of, stacked, tight
 from pipeline.statistics.regression import LqMoments
-from pipeline.worlds.plants import Controller, LqSystem, simulate, wrong_model
+from pipeline.worlds.plants import LqSystem, explorer, simulate, wrong_model
 
 # longer batches are this many episodes and exact means
 SIMULATED = 4096
@@ -78,12 +69,12 @@ class PlantWorld:
 
 def rolled_out(world: LqSystem, rollout: LinearRollout, rng: np.random.Generator) -> LqBatch:
     """Episodes of a rollout; of a long one the first :data:`SIMULATED`, with the exact means of the others."""
-    if np.linalg.norm(rollout.gains, 2, axis=(1, 2)).max() > world.gamma * (1 + 1e-9):
+    longest, most = np.linalg.norm(rollout.gains, 2, axis=(1, 2)).max(), world.gamma * (1 + 1e-9)
+    if longest > most:
         raise ValueError(f"gains must have a norm of at most gamma = {world.gamma}; cut them")
-    if np.linalg.norm(rollout.gains, 2, axis=(1, 2)).max() + rollout.explore > world.gamma * (1 + 1e-9):
+    if longest + rollout.explore > most:
         raise ValueError("gains and the radius of exploration must be at most gamma together")
-    controller = Controller(rollout.gains, rollout.explore)
-    states, controls = simulate(world, controller, min(rollout.episodes, SIMULATED), rng)
+    states, controls = simulate(world, replace(rollout, episodes=min(rollout.episodes, SIMULATED)), rng)
     means = moments(world, rollout) if rollout.episodes > SIMULATED else None
     return LqBatch(states, controls, rollout.episodes, means)
 
@@ -185,7 +176,7 @@ def commit(trial: Trial) -> Outcome:
     agent = explore_then_commit(_task(world), trial.episodes, exploration, release, LqConstants())
     plant = PlantWorld(world, trial.stream(0))
     played = play(agent, plant)
-    words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
+    words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.explore:g}"
     facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_CUTS}"}
     facts |= spent(trial, plan.rho) | {"left_zero_at": exploration.episodes + 1}
     # the server knows which users explore; the controls of the others depend on the release alone
@@ -195,7 +186,7 @@ def commit(trial: Trial) -> Outcome:
 def release_of(trial: Trial) -> list[PrivateSum]:
     """The target of an audit: the one release of explore-then-commit or dp-lqr."""
     world = lq_world(trial)
-    logged = Exploration(trial.episodes, world.gamma)
+    logged = explorer(world, "sphere", trial.episodes)
     return [_plan(trial, world, logged if trial.agent == "dp-lqr" else _exploration(trial, world))]
 
 
@@ -224,9 +215,9 @@ def dp_lqr(trial: Trial) -> Outcome:
     """dp-lqr: one release of the logs of as many exploring episodes of other people, then K episodes."""
     world, rng = lq_world(trial), trial.stream(_LOGS)
     task = _task(world)
-    behaviour = Exploration(trial.episodes, world.gamma)
+    behaviour = explorer(world, "sphere", trial.episodes)
     plan = _plan(trial, world, behaviour)
-    logs = play(explore(task, behaviour), PlantWorld(world, rng))
+    logs = play(play_every(behaviour), PlantWorld(world, rng))
     release = lq.draw_lq(plan, logs.result, noise_of(trial))
     gains = certainty_equivalence(lq.released_moments(plan, release), task, LqConstants()).gains
     outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
@@ -235,11 +226,11 @@ def dp_lqr(trial: Trial) -> Outcome:
     return replace(outcome, facts={**outcome.facts, **facts}, release=release)
 
 
-def _exploration(trial: Trial, world: LqSystem) -> Exploration:
+def _exploration(trial: Trial, world: LqSystem) -> LinearRollout:
     knobs = trial.over(_EXPLORER)
     first = exploring(trial.episodes) if knobs["explore"] is None else int(knobs["explore"])
     radius = float(knobs["radius"]) * world.gamma
-    return Exploration(min(first, trial.episodes - 1), radius)
+    return LinearRollout(world.zero_gains(), min(first, trial.episodes - 1), radius)
 
 
 def exploring(episodes: int) -> int:
@@ -309,10 +300,10 @@ def _setting_facts(trial: Trial, width: float) -> dict[str, Any]:
     return {"trust": "none" if trial.epsilon is None else "joint", "variant": variant, "constants": words}
 
 
-def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> PrivateSum:
+def _plan(trial: Trial, world: LqSystem, exploration: LinearRollout) -> PrivateSum:
     if trial.calibration == "paper":
         raise CardError(f"paper 004 prints no scale for {trial.agent}; use calibration = 'tight'")
-    bounds = CUT[0], exploration.radius, CUT[1]
+    bounds = CUT[0], exploration.explore, CUT[1]
     layout = lq.LqSums(*world.shape, world.horizon, bounds, episodes=exploration.episodes, dataset=trial.place)
     return lq.lq_sum(layout, asked_rho(trial.ask()))
 
@@ -393,7 +384,7 @@ class _Sums:
 
     def __call__(self, query: ResidualQuery, batches: Sequence[LqBatch]) -> Array:
         message = _residual_message(self._world, self._trial, query)
-        counter = begin(message, self._variances, Once(1), Model.JOINT, self._handle, self._noise, self._ask)
+        counter = begin(message, self._variances, Once(1), Trust.JOINT, self._handle, self._noise, self._ask)
         counter.add(np.sum([message.integers(batch) for batch in batches], axis=0))
         self.drawn.append(counter.release())
         return message.matrix(counter.total())
@@ -439,12 +430,7 @@ _EXPLORER: dict[str, Plain] = {"explore": None, "radius": RADIUS}
 _OPTIMIST: dict[str, Plain] = {"constants": "practical", "growth": None, "counter": "tree", "width": 1.0, "starts": 4}
 
 
-def _agent(
-    play: Callable[[Trial], Outcome], trust: Trust = "none", plain: str | None = None, **more: Any
-) -> OnlineAgent:
-    return OnlineAgent(play, trust, plain, controls=NOTHING_CONTROLLED, **more)
-
-
+_agent = partial(OnlineAgent, controls=NOTHING_CONTROLLED)
 AGENTS = {
     "ofu-rl": _agent(optimistic, defaults=_OPTIMIST),
     "private-ofu-rl": _agent(optimistic, "joint", "ofu-rl", defaults=_OPTIMIST, targets=sums_of, cost=optimist_cost),

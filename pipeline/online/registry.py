@@ -64,11 +64,6 @@ def run(trial: Trial) -> Outcome:
     return find(trial.agent).play(trial)
 
 
-def measure(trial: Trial) -> Measured:
-    """The same as plain values, in a process of its own."""
-    return plain_values(trial, run(trial))
-
-
 def plain_values(trial: Trial, out: Outcome) -> Measured:
     """The outcome of a trial for a kept result, and one user's communication over all of their episodes."""
     sent = sent_by_user(out.release, len(out.policy or ()), out.numbers, trial.episodes_per_user)

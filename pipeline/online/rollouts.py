@@ -305,8 +305,8 @@ class CountWorld:
         else:
             n_sas = visits_of(people, mdp.shape)
             people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
-        bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
-        bits = None if bits is None else self._reads * bits
+        learnt = counts.layout.rewards
+        bits = self._reads * rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if learnt else None
         counts.add(online_counts.Tally(batch.episodes, self._reads * n_sas, bits, people, batch.policy > 0))
         return counts.counts(), batch.episodes, lost
 
@@ -419,8 +419,7 @@ def as_control(outcome: Outcome, of: str) -> Outcome:
 
 def uniform(trial: Trial) -> Outcome:
     """Every action equally likely."""
-    H, S, A = world_of(trial).shape  # noqa: N806
-    return _always(trial, uniformly(H, S, A))
+    return _always(trial, uniformly(*world_of(trial).shape))
 
 
 def always_first(trial: Trial) -> Outcome:
@@ -436,8 +435,7 @@ def always_right(trial: Trial) -> Outcome:
 def best_constant(trial: Trial) -> Outcome:
     """The best single action for all states and steps, computed from the true world."""
     mdp = world_of(trial)
-    H, S, A = mdp.shape  # noqa: N806
-    worth = [policy_value(mdp, constant(H, S, A, a)) for a in range(A)]
+    worth = [policy_value(mdp, constant(*mdp.shape, a)) for a in range(mdp.shape[2])]
     return _constant(trial, int(np.argmax(worth)))
 
 
@@ -474,8 +472,7 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
 
 
 def _constant(trial: Trial, action: int) -> Outcome:
-    H, S, A = world_of(trial).shape  # noqa: N806
-    return _always(trial, constant(H, S, A, action))
+    return _always(trial, constant(*world_of(trial).shape, action))
 
 
 def _always(trial: Trial, policy: Policy) -> Outcome:

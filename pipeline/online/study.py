@@ -6,7 +6,7 @@ A claim is a sentence with a metric, a selector of rows, and a comparison: no ve
 # pyright: reportUnknownMemberType=false
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, NotRequired, Self, TypedDict, cast
@@ -16,30 +16,12 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError, Name, Positive, Strict
-from pipeline.online.cells import (
-    AgentBudget,
-    AnyCell,
-    Metric,
-    Options,
-    Parameter,
-    Rows,
-    StudyRow,
-    band,
-    end_loss,
-    freedom,
-    growth,
-    place_of,
-    pooled,
-    spent,
-    standard_error,
-    sweep,
-    together,
-)
+from pipeline.online.cells import AnyCell, Metric, Options, Parameter, Rows, StudyRow, end_loss, growth, place_of, sweep
 from pipeline.online.linear import Cell as LinearCell
 from pipeline.online.linear import Contender
 from pipeline.online.registry import AGENTS, find, played_name
 from pipeline.online.rollouts import refuse_unknown_place
-from pipeline.online.trial import Calibration, Plain
+from pipeline.online.trial import Calibration, Plain, TrialRow
 
 # a difference counts where it is larger than this many standard errors; of few runs, than as rare a Student's quantile
 SURE = 3.0
@@ -47,6 +29,8 @@ SURE = 3.0
 BAR = 0.1
 # a slope is "about" a number within this much
 ABOUT = 0.2
+# the band over runs
+LOW, HIGH = 0.1, 0.9
 # the world of paper 003's Appendix F; its cells are measured by `linear_trials`, with a budget in rho
 LINEAR = "linear_003"
 
@@ -157,9 +141,13 @@ class Cells(Strict):
         if self._linear:
             return list(grid._linear_cells(episodes))
         # the longest runs first, so that no process is left with one at the end
-        budgets = [AgentBudget(e, self.delta, c) for c in self.calibration for e in grid.epsilon]
-        places, runs = [place_of(w) for w in grid.worlds], range(self.seed, self.seed + grid.runs)
-        return sweep(places, sorted(episodes, reverse=True), list(grid._agents()), budgets, runs)
+        return sweep(
+            [place_of(w) for w in grid.worlds],
+            sorted(episodes, reverse=True),
+            list(grid._agents()),
+            [(e, self.delta, c) for c in self.calibration for e in grid.epsilon],
+            range(self.seed, self.seed + grid.runs),
+        )
 
     def _linear_cells(self, episodes: Sequence[int]) -> Iterator[LinearCell]:
         for name, options in self._agents():
@@ -168,6 +156,55 @@ class Cells(Strict):
                 for K in episodes:  # noqa: N806
                     for world in self.worlds:
                         yield LinearCell(name, learner, rho, K, cast("int", world["instance"]), self.runs)
+
+
+def pooled(rows: Rows) -> list[StudyRow]:
+    """Rows that differ in their world alone as one, every world weighing the same; its spread is that of the mean."""
+    groups: dict[tuple[object, ...], list[StudyRow]] = {}
+    for row in rows:
+        key = (row["agent"], row["variant"], row["episodes"], row["epsilon"], row["rho"], row["calibration"])
+        groups.setdefault(key, []).append(row)
+    return [_pool(group) for group in groups.values()]
+
+
+def _pool(rows: Rows) -> StudyRow:
+    runs = sum(r["runs"] for r in rows)
+    total, degrees = together([(standard_error(r), max(1, freedom(r))) for r in rows])
+    # nothing tells the spread of a world that was played once
+    degrees = degrees if all(map(freedom, rows)) else 0
+    mean, std = sum(r["mean"] for r in rows) / len(rows), total / len(rows) * runs**0.5
+    facts = {**rows[0]["facts"], "freedom": degrees}
+    pool = {"world": f"{len(rows)} worlds", "mean": mean, "std": std, "runs": runs, "facts": facts}
+    return cast("StudyRow", {**rows[0], **pool})
+
+
+def standard_error(row: TrialRow) -> float:
+    """Standard error of the mean."""
+    return row["std"] / row["runs"] ** 0.5
+
+
+def freedom(row: StudyRow) -> float:
+    """Degrees of freedom of the standard error; 0 where runs are too few to know it."""
+    return row["facts"].get("freedom", row["runs"] - 1)
+
+
+def together(parts: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """Standard error of a sum of independent means, and its degrees of freedom (Welch 1947), from those of each."""
+    known = [(error, degrees) for error, degrees in parts if error > 0]
+    error = math.hypot(*(e for e, _ in known))
+    return error, 1 / sum((e / error) ** 4 / degrees for e, degrees in known) if known else math.inf
+
+
+def spent(row: TrialRow) -> float:
+    """Loss of the noise drawn over the loss asked; infinite where none was drawn."""
+    true, budget = (row["true_rho"], row["rho"]) if row["rho"] is not None else (row["true_epsilon"], row["epsilon"])
+    return float("inf") if true is None or budget is None else true / budget
+
+
+def band(row: StudyRow) -> dict[str, float]:
+    """Quantiles of the runs: nine in ten lie above the first, and nine in ten below the second."""
+    low, high = np.quantile(row["totals"], [LOW, HIGH]).tolist()
+    return {"low": low, "high": high}
 
 
 # condition on a column: a value or one of several, text with *, or a rank among the numbers of that column
@@ -205,14 +242,10 @@ def select(rows: Rows, wanted: Selector) -> list[StudyRow]:
     return selected
 
 
-def is_private(row: StudyRow) -> bool:
-    """Whether an agent had a privacy budget and read data."""
-    return row["variant"] != "control" and not (row["epsilon"] is row["rho"] is None)
-
-
 def _fits(row: StudyRow, key: str, wanted: Wanted) -> bool:
     if key == "private":
-        return is_private(row) is wanted
+        # it had a privacy budget and read data
+        return (row["variant"] != "control" and not (row["epsilon"] is row["rho"] is None)) is wanted
     if key in ("from", "to"):
         return (row["episodes"] >= cast("float", wanted)) if key == "from" else row["episodes"] <= cast("float", wanted)
     if wanted in (*_PLACES, "next smaller") and key in ("episodes", "epsilon", "rho"):
@@ -607,13 +640,10 @@ def expected_rows(cells: Sequence[AnyCell], metric: Metric) -> list[StudyRow]:
         else:
             # an agent that is kept from its data has no budget as a policy, and is never private
             unread = cell.agent == "no-data"
-            budget = (
-                AgentBudget()
-                if unread and metric == "suboptimality"
-                else AgentBudget(cell.epsilon, None, cell.calibration)
-            )
+            open_ = unread and metric == "suboptimality"
+            epsilon, calibration = (None, None) if open_ else (cell.epsilon, cell.calibration)
             columns = {"agent": cell.agent, "variant": "control" if unread else ..., "world": cell.place, "rho": None}
-            columns |= {"epsilon": budget.epsilon, "calibration": budget.calibration, "of": cell.knobs.get("of")}
+            columns |= {"epsilon": epsilon, "calibration": calibration, "of": cell.knobs.get("of")}
         columns["episodes"] = cell.episodes
         rows[tuple(columns.values())] = columns
     return [

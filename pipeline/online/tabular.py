@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,37 +34,21 @@ from pipeline.mdp.model import TabularMDP, Task
 from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.rollout import Pace, batch_ends
 from pipeline.online.rollouts import CountWorld, as_printed, counts_before, emitted, logging_policy, play, world_of
-from pipeline.online.trial import (
-    CountsTarget,
-    OnlineAgent,
-    Outcome,
-    Plain,
-    ShuffledTarget,
-    Trial,
-    Trust,
-    run_named,
-    staged_curve,
-)
+from pipeline.online.trial import CountsTarget, OnlineAgent, Outcome, ShuffledTarget, Trial, run_named, staged_curve
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import total_rho
+from pipeline.statistics import interactive_counts
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
-from pipeline.statistics.interactive_counts import (
-    CountMechanism,
-    InteractiveCounts,
-    ShuffledCounts,
-    exact,
-    joint,
-    local,
-)
+from pipeline.statistics.interactive_counts import CountMechanism, InteractiveCounts, ShuffledCounts
 from pipeline.statistics.online_counts import OnlineLayout
 from pipeline.statistics.private_sum import PrivateSum, asked, asked_rho
 from pipeline.worlds.surrogate import Logged
 from pipeline.worlds.synthetic import simulated_card
 
-DEFAULTS: dict[str, Plain] = {
+DEFAULTS: dict[str, Any] = {
     "c": None,
     "noise": None,
     "z": None,
@@ -87,34 +72,18 @@ _NOISE_IN_MEMORY = 2**24
 _CROWD = 64
 _NOISE, _TIES = 1, 2
 # of the agents that learn from a log
-_OF_LOGS: dict[str, Plain] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
+_OF_LOGS: dict[str, Any] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
 
 Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
 
 
-def plain_ucbvi(trial: Trial) -> Outcome:
-    """UCBVI on exact counts."""
-    return _played(trial, lambda t, layout, most, noise: exact(layout, most, SimulatedWorld(t.place), noise))
-
-
-def dp_ucbvi_jdp(trial: Trial) -> Outcome:
-    """DP-UCBVI on a continual counter."""
-    return _played(trial, _joint)
-
-
-def dp_ucbvi_ldp(trial: Trial) -> Outcome:
-    """DP-UCBVI on local messages."""
-    return _played(trial, _local)
-
-
-def counts_shuffle(trial: Trial) -> Outcome:
-    """The same planner on shuffled one-bit messages, a batch a release."""
-    return _played(trial, _shuffled)
-
-
 def unread(trial: Trial) -> Outcome:
     """A private agent without its users' counts: noise, ties and known rewards remain."""
-    return _played(trial, _PRIVATE[trial.agent], unread=True)
+    return ucbvi_agent(trial, reads=False)
+
+
+def _exact(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
+    return interactive_counts.exact(layout, most, SimulatedWorld(t.place), noise)
 
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
@@ -126,13 +95,13 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
 
 
 def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    return local(layout, t.episodes, ask_of(t), SimulatedWorld(t.place), noise)
+    return interactive_counts.local(layout, t.episodes, ask_of(t), SimulatedWorld(t.place), noise)
 
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    world, mechanism = SimulatedWorld(t.place), mechanism_of(t, layout, most)
+    world, how = SimulatedWorld(t.place), mechanism_of(t, layout, most)
     leaves = t.knobs.get("leaves", "batches")
-    return joint(layout, most, t.episodes, ask_of(t), world, noise, mechanism=mechanism, leaves=leaves)
+    return interactive_counts.joint(layout, most, t.episodes, ask_of(t), world, noise, mechanism=how, leaves=leaves)
 
 
 def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:
@@ -144,20 +113,25 @@ def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanis
     return "square-root" if steps * cells <= _NOISE_IN_MEMORY else "bottom-up"
 
 
-_PRIVATE: Mapping[str, Make] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, "counts-shuffle": _shuffled}
+_COUNTS: Mapping[str, Make] = {
+    "ucbvi": _exact,
+    "dp-ucbvi-jdp": _joint,
+    "dp-ucbvi-ldp": _local,
+    "counts-shuffle": _shuffled,
+}
 
 
-def _played(trial: Trial, make: Make, *, unread: bool = False) -> Outcome:
+def ucbvi_agent(trial: Trial, reads: bool = True) -> Outcome:
+    """UCBVI on counts of its trust model: exact, of a continual counter, of local messages, or shuffled."""
     mdp = world_of(trial)
     trial.over(DEFAULTS)
     layout = layout_of(trial, mdp)
     task = _task(mdp, layout)
     pace = pace_of(trial, layout)
-    noise = trial.noise(_NOISE)
-    counts = make(trial, layout, pace.most, noise)
+    counts = _COUNTS[trial.agent](trial, layout, pace.most, trial.noise(_NOISE))
     constants = constants_of(trial, mdp)
     agent = ucbvi(task, pace, constants, counts_before(trial, layout))
-    played = play(agent, CountWorld(mdp, counts, trial.stream(0), unread=unread))
+    played = play(agent, CountWorld(mdp, counts, trial.stream(0), unread=not reads))
     learnt = played.result.policy
     best = optimum(mdp)
     marks, summed = staged_curve(played.ends, played.losses)
@@ -194,8 +168,7 @@ def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """Exact cost of the trial's counts to one user (None where no rho is claimed), and the claim."""
     layout = layout_of(trial, world_of(trial))
-    noise = trial.noise(_NOISE)
-    counts = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
+    counts = _COUNTS[trial.agent](trial, layout, pace_of(trial, layout).most, trial.noise(_NOISE))
     return counts.guarantee.rho, asked_rho(ask_of(trial))
 
 
@@ -276,12 +249,6 @@ def ask_of(trial: Trial) -> Ask:
     if ask.calibration == "paper":
         raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
     return ask
-
-
-def _private(play: Callable[[Trial], Outcome], trust: Trust, cost: bool = False) -> OnlineAgent:
-    return OnlineAgent(
-        play, trust, "ucbvi", defaults=DEFAULTS, targets=targets_of, cost=cost_of if cost else None, unread=unread
-    )
 
 
 def plain_apvi(trial: Trial) -> Outcome:
@@ -385,11 +352,12 @@ def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
     )
 
 
+_private = partial(OnlineAgent, ucbvi_agent, plain="ucbvi", defaults=DEFAULTS, targets=targets_of, unread=unread)
 AGENTS = {
     "apvi": OnlineAgent(plain_apvi, defaults=_OF_LOGS),
     "dp-apvi": OnlineAgent(dp_apvi, "central", "apvi", defaults=_OF_LOGS, targets=targets_of_log, unread=unread_log),
-    "ucbvi": OnlineAgent(plain_ucbvi, defaults=DEFAULTS),
-    "dp-ucbvi-jdp": _private(dp_ucbvi_jdp, "joint", cost=True),
-    "dp-ucbvi-ldp": _private(dp_ucbvi_ldp, "local"),
-    "counts-shuffle": _private(counts_shuffle, "shuffle"),
+    "ucbvi": OnlineAgent(ucbvi_agent, defaults=DEFAULTS),
+    "dp-ucbvi-jdp": _private(trust="joint", cost=cost_of),
+    "dp-ucbvi-ldp": _private(trust="local"),
+    "counts-shuffle": _private(trust="shuffle"),
 }

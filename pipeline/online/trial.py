@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
@@ -173,10 +173,6 @@ class Trial:
             raise CardError(f"{self.agent}: {name} must be one of {', '.join(words[name])}; got {options[name]!r}")
         return options
 
-    def with_options(self, **more: Plain) -> Trial:
-        """The same with further options."""
-        return replace(self, options=tuple(sorted({**self.knobs, **more}.items())))
-
     @property
     def episodes_per_user(self) -> int:
         """Most episodes of one user; 1 for an agent that prices no more."""
@@ -312,14 +308,8 @@ def marks(episodes: int) -> Integers:
     return np.unique(np.append(grid, episodes))
 
 
-def curve(regret: Array) -> tuple[list[int], list[float]]:
-    """Marks and summed regret of per-episode ``regret (K,)``."""
-    read_at = marks(len(regret))
-    return read_at.tolist(), regret.cumsum()[read_at - 1].tolist()
-
-
-def staged_curve(ends: Sequence[int], losses: Sequence[float]) -> tuple[list[int], list[float]]:
-    """The same where the loss of an episode stays ``losses[i]`` up to episode ``ends[i]``: exact, at any K."""
+def staged_curve(ends: Sequence[int], losses: Sequence[float] | Array) -> tuple[list[int], list[float]]:
+    """Marks and summed regret where an episode loses ``losses[i]`` up to episode ``ends[i]``: exact, at any K."""
     last = np.asarray(ends, dtype=np.int64)
     summed = np.append(0.0, np.cumsum(np.diff(np.append(0, last)) * np.asarray(losses)))
     read_at = marks(int(last[-1]))

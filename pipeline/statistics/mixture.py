@@ -22,13 +22,13 @@ Regularizers: growing least-squares problems with noisy statistics (paper 000, A
 
 One planner and three of these are three algorithms:
 
-================  =======  ==============================================  ==========================
-made by           trust    where the noise enters                          agent
-================  =======  ==============================================  ==========================
-:func:`fixed`     none     nowhere                                         UCRL-VTR, LinOpt-VI
-:func:`tree`      joint    every completed node of a continual counter     Private-LinOpt-VI
-:func:`local`     local    every episode's own message, before it is kept  LDP-UCRL-VTR
-================  =======  ==============================================  ==========================
+=======  ==============================================  ==========================
+trust    where the noise enters                          agent
+=======  ==============================================  ==========================
+none     nowhere                                         UCRL-VTR, LinOpt-VI
+joint    every completed node of a continual counter     Private-LinOpt-VI
+local    every episode's own message, before it is kept  LDP-UCRL-VTR
+=======  ==============================================  ==========================
 
 They differ in when and with what noise their sum is released only, so a private one without noise is the fixed one, to
 the last bit.  An episode is a person.  All three are protocols of a simulation: data registered as real is refused,
@@ -213,7 +213,7 @@ def _on_lattice(x: Array, bound: Array, weight: Array) -> Integers:
 
 
 class CountedRegularizer(private_sum.Counted[Visits]):
-    """A regularizer over any counter; build one with :func:`fixed`, :func:`tree` or :func:`local`.
+    """A regularizer over any counter; build one with :func:`mixture_regularizer`.
 
     ``shift``: ``edge``: 1.3 times the spectral edge of the noise in the sum shown is added, no theorem.  ``paper``:
     twice a bound that holds at every sum, step and block with probability 1 - 0.01 / 2.  ``floor``: nothing is added,
@@ -227,10 +227,10 @@ class CountedRegularizer(private_sum.Counted[Visits]):
         message: MixtureMessage,
         sums: private_sum.OnlineSum,
         lam: float,
-        shift: Shift = "edge",
-        prior: float = 0.0,
+        shift: Shift,
+        prior: float,
         *,
-        each: bool = True,
+        each: bool,
     ) -> None:
         super().__init__(message.integers, sums, lam, each=each)
         self.message, self._shift, self._prior = message, shift, prior / message.dimension
@@ -274,59 +274,42 @@ class CountedRegularizer(private_sum.Counted[Visits]):
         return (edge, _BEYOND_EDGE) if self._shift == "edge" else (edge + 2 * sd * math.sqrt(self._log), 2.0)
 
 
-def fixed(
-    message: MixtureMessage, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource
-) -> CountedRegularizer:
-    """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
-    return CountedRegularizer(message, private_sum.begin(message, None, Once(episodes), Trust.NONE, world, noise), lam)
-
-
-def tree(
+def mixture_regularizer(
     message: MixtureMessage,
     episodes: int,
-    ask: Ask,
+    ask: Ask | None,
     lam: float,
     world: SimulatedWorld,
     noise: NoiseSource,
     *,
-    mechanism: Mechanism = "bottom-up",
+    mechanism: Mechanism | None = "bottom-up",
     shift: Shift = "edge",
     batches: int | None = None,
     prior: float = 0.0,
 ) -> CountedRegularizer:
-    """Joint privacy: policies are a private function of all other episodes (paper 000).
+    """A regularizer by its trust model: none without a budget, local without a counter, else joint.
 
-    ``paper`` calibration divides (epsilon, delta) by 4 H counters; the guarantee is recomputed from its variances.
+    ``paper`` calibration divides (epsilon, delta) of paper 000 by 4 H counters, and takes the scale of paper 001 for
+    local messages; the guarantee is recomputed from the variances.
 
+    ``ask``: the budget; None: the exact sums and Lambda = lam I, and ``noise`` is never drawn from.
+    ``mechanism``: the counter of joint privacy; None: each message is noisy before it leaves its person.
     ``batches``: number of steps where each holds a batch of episodes of one policy; None: a step an episode.
     Raises ValueError for ``paper`` scales of another counter than a tree over episodes.
     """
-    paper = ask.calibration == "paper"
-    if paper and (mechanism == "square-root" or batches):
+    paper = ask is not None and ask.calibration == "paper"
+    if paper and mechanism is not None and (mechanism == "square-root" or batches):
         raise ValueError(
             "paper 000 prints scales for a tree over episodes; use calibration 'tight' with other counters"
         )
-    time = continual(mechanism, batches or episodes)
-    variances = paper_000(message, ask, episodes) if paper else private_sum.tight(message, ask, time.cost)
-    sums = private_sum.begin(message, variances, time, Trust.JOINT, world, noise, ask)
+    time, trust, variances = Once(episodes), Trust.NONE, None
+    if ask is not None and mechanism is None:
+        trust, variances = Trust.LOCAL, paper_001(message, ask) if paper else private_sum.tight(message, ask, 1)
+    elif ask is not None and mechanism is not None:
+        time, trust = continual(mechanism, batches or episodes), Trust.JOINT
+        variances = paper_000(message, ask, episodes) if paper else private_sum.tight(message, ask, time.cost)
+    sums = private_sum.begin(message, variances, time, trust, world, noise, ask)
     return CountedRegularizer(message, sums, lam, shift, prior, each=not batches)
-
-
-def local(
-    message: MixtureMessage,
-    episodes: int,
-    ask: Ask,
-    lam: float,
-    world: SimulatedWorld,
-    noise: NoiseSource,
-    *,
-    shift: Shift = "edge",
-    prior: float = 0.0,
-) -> CountedRegularizer:
-    """Local privacy: each message is noisy before it leaves its person (paper 001)."""
-    variances = paper_001(message, ask) if ask.calibration == "paper" else private_sum.tight(message, ask, 1)
-    sums = private_sum.begin(message, variances, Once(episodes), Trust.LOCAL, world, noise, ask)
-    return CountedRegularizer(message, sums, lam, shift, prior)
 
 
 def paper_000(message: MixtureMessage, ask: Ask, episodes: int) -> private_sum.Variances:

@@ -44,15 +44,7 @@ from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon, rho_of_
 from pipeline.privacy.continual import NoiseBlocks, Row, RunningSum, Time, draw_rows
 from pipeline.privacy.losses import GaussianGuarantee, Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError, admit_release, symmetric_noise
-from pipeline.privacy.release import (
-    Mechanism,
-    Release,
-    Running,
-    check_slack,
-    total_epsilon,
-    total_rho,
-    with_sampler_slack,
-)
+from pipeline.privacy.release import Mechanism, Release, Running, check_slack, total_rho, with_sampler_slack
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import ExactSums, Groups, Layout, Sensitivity, SharedLayout, Table, Tables
 from pipeline.statistics.regression import Visits
@@ -200,7 +192,7 @@ class PrivateSum:
         """
         people: list[Person] = list(self.layout.extremes())
         points = np.array([self._whiten(sum_of(person)) for person in people])
-        pure, worst, pair = total_epsilon(self.mechanisms) is not None, -1.0, (0, 0)
+        pure, worst, pair = all(m.scale is not None for m in self.mechanisms), -1.0, (0, 0)
         for i in range(len(points) - 1):
             moves = np.abs(points[i + 1 :] - points[i])
             losses = moves.sum(1) if pure else (moves**2).sum(1)

@@ -27,6 +27,7 @@ import numpy as np
 from pipeline.arrays import Array
 from pipeline.declaration.card import CardError, LqCard
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, expected_cost, riccati
+from pipeline.mdp.rollout import LinearRollout
 
 # a sum of norms computed in floats may pass 1 by this much
 _ROUNDING = 1e-9
@@ -127,30 +128,17 @@ class LqSystem:
         return np.zeros((self.horizon, d, n))
 
 
-@dataclass(frozen=True)
-class Controller:
-    """u = K_h x + xi, cut to ``|u| <= gamma``; xi is uniform on the sphere of radius ``explore``.
+def simulate(system: LqSystem, rollout: LinearRollout, rng: np.random.Generator) -> tuple[Array, Array]:
+    """States ``(episodes, H+1, n)`` and controls ``(episodes, H, d)``, all episodes at once; ``|u|`` is cut to gamma.
 
-    ``gains``: ``(H, d, n)``.
-    ``explore``: radius of xi.
-    """
-
-    gains: Array
-    explore: float = 0.0
-
-
-def simulate(system: LqSystem, controller: Controller, episodes: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """States ``(episodes, H+1, n)`` and controls ``(episodes, H, d)``, all episodes at once.
-
-    ``controller``: gains ``(H, d, n)`` and what it adds to explore.
     ``rng``: simulation only; draws per step are those of the controls, then those of the noise.
     """
-    H, (n, d) = system.horizon, system.shape
+    H, (n, d), episodes = system.horizon, system.shape, rollout.episodes
     states, controls = np.empty((episodes, H + 1, n)), np.empty((episodes, H, d))
     states[:, 0] = system.start
     for h in range(H):
         x = states[:, h]
-        u = x @ controller.gains[h].T + on_sphere((episodes, d), controller.explore, rng)
+        u = x @ rollout.gains[h].T + on_sphere((episodes, d), rollout.explore, rng)
         length = np.linalg.norm(u, axis=-1, keepdims=True)
         controls[:, h] = u * np.minimum(1.0, system.gamma / np.maximum(length, system.gamma))
         states[:, h + 1] = x @ system.A.T + controls[:, h] @ system.B.T + system.noise.draw((episodes, n), rng)
@@ -315,14 +303,14 @@ def estimated_plant(
     return LqSystem(name, shrink * A, shrink * B, cost, gamma, BoundedNoise(noise), first)
 
 
-def explorer(system: LqSystem, behaviour: str) -> Controller:
-    """Controller of a behaviour: ``sphere``, controls uniform on the sphere of radius gamma; ``zero``, none at all.
+def explorer(system: LqSystem, behaviour: str, episodes: int = 1) -> LinearRollout:
+    """Episodes of a behaviour: ``sphere``, controls uniform on the sphere of radius gamma; ``zero``, none at all.
 
     Raises CardError if there is no such behaviour.
     """
     if behaviour not in BEHAVIOURS:
         raise CardError(f"world {system.name}: no behaviour {behaviour!r}; there are: {', '.join(BEHAVIOURS)}")
-    return Controller(system.zero_gains(), system.gamma if behaviour == "sphere" else 0.0)
+    return LinearRollout(system.zero_gains(), episodes, system.gamma if behaviour == "sphere" else 0.0)
 
 
 def explorer_value(system: LqSystem, behaviour: str) -> float:

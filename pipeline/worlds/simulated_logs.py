@@ -222,7 +222,7 @@ def write_lq_log(log: LogRecipe, folder: Path) -> list[Path]:
     from pipeline.worlds.plants import explorer, load_lq_world, simulate
 
     system = load_lq_world(log.world)
-    states, controls = simulate(system, explorer(system, log.behaviour), log.episodes, np.random.default_rng(log.seed))
+    states, controls = simulate(system, explorer(system, log.behaviour, log.episodes), np.random.default_rng(log.seed))
     H, E = system.horizon, log.episodes  # noqa: N806
     last = np.tile(np.arange(H) == H - 1, E)
     table = pa.table(

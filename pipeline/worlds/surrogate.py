@@ -16,7 +16,7 @@ from pipeline.declaration.card import Card, task_of
 from pipeline.declaration.domain import OTHER, States
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP, Task, stationary_mdp
-from pipeline.mdp.planning import optimum, policy_value
+from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release
@@ -219,15 +219,3 @@ def evenly(task: Task) -> Policy:
     H, (L, A) = task.horizon, task.allowed.shape
     rows = task.allowed / task.allowed.sum(1, keepdims=True)
     return Policy(np.broadcast_to(rows, (H, L, A)).copy(), np.zeros((H, L), dtype=bool))
-
-
-def best_allowed(mdp: TabularMDP, task: Task) -> float:
-    """v* among policies that stay with allowed actions.
-
-    ``task``: names the allowed actions ``(L, A)``.
-    """
-    L = task.allowed.shape[0]
-    rewards = mdp.rewards.copy()
-    # a barred action costs more than a whole episode can pay
-    rewards[:, :L][:, ~task.allowed] -= 1 + task.horizon * (np.abs(mdp.rewards).max() + 1)
-    return optimum(TabularMDP(mdp.transitions, rewards, mdp.start))

@@ -450,12 +450,15 @@ def best_bin_policy(card: Card, world: World, behaviour: str | Array, dynamics: 
 
     ``behaviour``: the logging policy: a name, or probabilities ``(H, S_raw, A_raw)``.
     """
-    d, L = card.domain, len(card.domain.live_states)
-    process = binned_process(card, world, behaviour, dynamics=dynamics)
-    rewards = process.rewards.copy()
-    # a barred action costs more than a whole episode can pay
-    rewards[:, :L][:, ~d.allowed] -= 1 + d.horizon * (np.abs(process.rewards).max() + 1)
-    return greedy(optimal_values(TabularMDP(process.transitions, rewards, process.start))[0][:, :L])
+    process = barred(binned_process(card, world, behaviour, dynamics=dynamics), card.domain.allowed)
+    return greedy(optimal_values(process)[0][:, : len(card.domain.live_states)])
+
+
+def barred(mdp: TabularMDP, allowed: Bools) -> TabularMDP:
+    """The process in which an action that is not ``allowed (L, A)`` costs more than a whole episode can pay."""
+    rewards = mdp.rewards.copy()
+    rewards[:, : len(allowed)][:, ~allowed] -= 1 + mdp.horizon * (np.abs(mdp.rewards).max() + 1)
+    return TabularMDP(mdp.transitions, rewards, mdp.start)
 
 
 def best_bin_policy_value(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 
 from pipeline.audits.attack import AttackResult
 from pipeline.declaration.numbers import number
-from pipeline.online.cells import Rows, StudyRow, band, end_loss, growth, median, pooled
-from pipeline.online.study import Judged, Study, bar_of, first_meeting, label_of, needed_table, select
+from pipeline.online.cells import Rows, StudyRow, end_loss, growth, median
+from pipeline.online.study import Judged, Study, band, bar_of, first_meeting, label_of, needed_table, pooled, select
 from pipeline.online.trial import TrialRow
 from pipeline.privacy.budget import largest_delta
 from reports.figures.charts import PALETTE, Line, draw_chart, draw_curves, standalone

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from pipeline.online.mixtures import reward_message, transition_message
 from pipeline.online.rollouts import EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.mixture import fixed, local, tree
+from pipeline.statistics.mixture import mixture_regularizer
 from pipeline.statistics.private_sum import asked_rho
 from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.catalog import random_mixture, riverswim_homogeneous
@@ -47,7 +48,7 @@ def task_of(world, episodes, unit=True):
 
 
 def baseline(task, lam=0.01):
-    return fixed(transition_message(task), task.episodes, lam, WORLD, SeededNoise(0))
+    return mixture_regularizer(transition_message(task), task.episodes, None, lam, WORLD, SeededNoise(0))
 
 
 def problem(task, regularizer=None, radii=None):
@@ -72,9 +73,9 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit(agent):
         return run(RIVER, AGENTS[agent](problem(task, regularizer)))
 
     plain = played()
-    for quiet in (played(tree), played(local)):
+    for quiet in (played(mixture_regularizer), played(partial(mixture_regularizer, mechanism=None))):
         assert np.array_equal(quiet.regret, plain.regret) and np.array_equal(quiet.result, plain.result)
-    assert not np.array_equal(played(tree, 10.0).regret, plain.regret)
+    assert not np.array_equal(played(mixture_regularizer, 10.0).regret, plain.regret)
 
 
 @pytest.mark.parametrize("unit", [True, False])
@@ -170,7 +171,9 @@ def learnt(world, episodes, features=None, epsilon=math.inf, noise=None):
     task = MixtureTask(rewards, world.features, episodes, True)
     ask = Ask(epsilon=epsilon, delta=1e-5)
     shares = ((transition_message(task), Fraction(4, 5)), (reward_message(task), Fraction(1, 5)))
-    p, r = (tree(m, episodes, replace(ask, part=x), 0.01, WORLD, noise or SeededNoise(1)) for m, x in shares)
+    p, r = (
+        mixture_regularizer(m, episodes, replace(ask, part=x), 0.01, WORLD, noise or SeededNoise(1)) for m, x in shares
+    )
     return Problem(task, Regression(p, linopt(0.01)), Regression(r, linopt_rewards(0.01)))
 
 

@@ -34,7 +34,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq import LqMessage, LqSums, draw_lq, lq_regularizer, lq_sum, released_moments
 from pipeline.statistics.regression import RidgeSums
-from pipeline.worlds.plants import Controller, LqSystem, double_integrator, lq_instance, simulate
+from pipeline.worlds.plants import LqSystem, double_integrator, lq_instance, simulate
 from reticent import CardError
 from tests.agents import lq_plants as plants
 from tests.agents.lq_plants import EPISODES, SPREAD, plant, regret
@@ -237,7 +237,7 @@ def test_the_search_is_no_worse_than_a_global_one():
     """n = 2, d = 1: six parameters, penalised outside the sets."""
     world = lq_instance(1)
     start = np.outer(world.start, world.start)
-    x, u = simulate(world, Controller(world.optimal_gains(), 0.1), 400, np.random.default_rng(0))
+    x, u = simulate(world, LinearRollout(world.optimal_gains(), 400, 0.1), np.random.default_rng(0))
     z = np.concatenate([x[:, :-1], u], axis=2).reshape(-1, 3)
     V = z.T @ z + np.eye(3)
     among = ConfidenceSet(V, np.linalg.solve(V, z.T @ x[:, 1:].reshape(-1, 2)), 2.5)
@@ -285,7 +285,7 @@ def test_a_search_may_ask_for_the_last_bit_and_not_for_less():
 def released(world: LqSystem, rho: Fraction | None, noise, episodes: int = 2000, **domain):
     layout = LqSums(*world.shape, world.horizon, (1.0, world.gamma, 1.0), episodes=episodes)
     plan = lq_sum(replace(layout, **domain), rho)
-    x, u = simulate(world, Controller(world.zero_gains(), world.gamma), episodes, np.random.default_rng(0))
+    x, u = simulate(world, LinearRollout(world.zero_gains(), episodes, world.gamma), np.random.default_rng(0))
     return released_moments(plan, draw_lq(plan, [LqBatch(x, u, episodes)], noise))
 
 

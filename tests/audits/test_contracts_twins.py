@@ -87,28 +87,32 @@ def crooked(trial: Trial) -> Outcome:
     return replace(out, facts={**out.facts, "counts": np.zeros(3)})
 
 
+def _joint(trial: Trial) -> Outcome:
+    return tabular.ucbvi_agent(replace(trial, agent="dp-ucbvi-jdp"))
+
+
 @OnlineAgent
 def secretive(trial: Trial) -> Outcome:
     """Uses a joint desk and says that it is not private."""
-    return tabular.dp_ucbvi_jdp(replace(trial, epsilon=1.0, delta=1e-5))
+    return _joint(replace(trial, epsilon=1.0, delta=1e-5))
 
 
 @partial(OnlineAgent, trust="joint")
 def generous(trial: Trial) -> Outcome:
     """Draws noise for ten times the budget asked for."""
-    return tabular.dp_ucbvi_jdp(trial if trial.epsilon is None else replace(trial, epsilon=10 * trial.epsilon))
+    return _joint(trial if trial.epsilon is None else replace(trial, epsilon=10 * trial.epsilon))
 
 
 @partial(OnlineAgent, trust="joint")
 def careless(trial: Trial) -> Outcome:
     """Plays without a budget."""
-    return tabular.dp_ucbvi_jdp(trial if trial.epsilon else replace(trial, epsilon=1.0, delta=1e-5))
+    return _joint(trial if trial.epsilon else replace(trial, epsilon=1.0, delta=1e-5))
 
 
 @partial(OnlineAgent, trust="joint")
 def stubborn(trial: Trial) -> Outcome:
     """Draws the same noise whatever is asked for."""
-    return tabular.dp_ucbvi_jdp(replace(trial, epsilon=None if trial.epsilon is None else 1.0))
+    return _joint(replace(trial, epsilon=None if trial.epsilon is None else 1.0))
 
 
 @OnlineAgent

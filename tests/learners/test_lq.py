@@ -15,12 +15,12 @@ from pipeline.learners.lq import LqLearner, LqRun, least_value, lq_truth
 from pipeline.learners.terms import Lq, Privacy, Terms
 from pipeline.logs.contribution_bounding import CapsAgain
 from pipeline.logs.ingest import ingest
-from pipeline.mdp.rollout import LqBatch
+from pipeline.mdp.rollout import LinearRollout, LqBatch
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.statistics.held_out import lq_loss
 from pipeline.statistics.lq import LqSums, draw_lq
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.worlds.plants import Controller, double_integrator, simulate
+from pipeline.worlds.plants import double_integrator, simulate
 from reticent import CardError, LqCard
 from tests.conftest import SHELF
 from tests.learners.lq_shop import CARD
@@ -228,7 +228,7 @@ def run_of(rho: float | None = None, card: LqCard | None = None, **chosen: Any) 
 
 def release_of(run: LqRun, episodes: int):
     world = double_integrator()
-    x, u = simulate(world, Controller(world.zero_gains(), 1.0), episodes, np.random.default_rng(1))
+    x, u = simulate(world, LinearRollout(world.zero_gains(), episodes, 1.0), np.random.default_rng(1))
     return draw_lq(run.summed, [LqBatch(x, u, episodes)], SeededNoise(0))
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline.audits.message_paths import targets_of, whole_plan
-from pipeline.online.cells import AgentBudget, gathered_rows, spent, sweep
+from pipeline.online.cells import gathered_rows, sweep
 from pipeline.online.registry import AGENTS, find, modules_of
-from pipeline.online.study import Claim
+from pipeline.online.study import Claim, spent
 from pipeline.online.trial import OnlineAgent, Trial
 from reticent import CardError
 
@@ -16,7 +16,7 @@ RIVER = ("riverswim_homogeneous", (("states", 3),))
 
 def test_a_sweep_goes_through_worlds_episodes_agents_budgets_and_seeds_the_last_innermost():
     agents = [("ucbvi", ()), ("sdp-pe", (("pooled", True), ("mixed", False)))]
-    found = sweep([RIVER], (10, 20), agents, [AgentBudget(1.0, 1e-5)], range(2))
+    found = sweep([RIVER], (10, 20), agents, [(1.0, 1e-5, None)], range(2))
     assert [(t.episodes, t.agent, t.seed) for t in found[:4]] == [
         (10, "ucbvi", 0), (10, "ucbvi", 1), (10, "sdp-pe", 0), (10, "sdp-pe", 1)]  # fmt: skip
     assert len(set(found)) == len(found) == 8 and found[2].options == (("mixed", False), ("pooled", True))

@@ -22,7 +22,13 @@ from tests.conftest import slow
 from tests.online.simulated import GAME, LARGE, PLANT, RIVER, lost
 
 STATES = (("states", 3),)
-LEARNT = Trial("dp-apvi", RIVER["name"], STATES, 1000, 1.0, 1e-5, "tight").with_options(rewards="learnt")
+
+
+def with_options(trial, **more):
+    return replace(trial, options=tuple(sorted({**trial.knobs, **more}.items())))
+
+
+LEARNT = with_options(Trial("dp-apvi", RIVER["name"], STATES, 1000, 1.0, 1e-5, "tight"), rewards="learnt")
 
 
 def mechanisms(said):
@@ -46,7 +52,7 @@ def test_a_twin_with_too_little_noise_is_caught_by_its_facts(simulate, monkeypat
 
 @pytest.mark.parametrize(("pooled", "steps"), [(False, 1), (True, 1), (False, 7)])
 def test_tables_have_the_expectation_of_the_world(pooled, steps):
-    setting = tabular.logged(LEARNT.with_options(pooled=pooled))
+    setting = tabular.logged(with_options(LEARNT, pooled=pooled))
     # rewards on a finer lattice keep their mean
     card = setting.card.model_copy(update={"reward": setting.card.reward.model_copy(update={"steps": steps})})
     setting = replace(setting, card=card, mechanisms=count_sum(card, Ask(rho=1.0)).mechanisms)
@@ -320,10 +326,10 @@ SENT = Trial("counts-shuffle", RIVER["name"], STATES, 200, 3.0, 1e-5, "tight", s
 @pytest.mark.parametrize("rewards", ["known", slow("learnt")])
 def test_messages_that_are_sent_are_what_the_law_is_drawn_of(rewards):
     """Everybody's own bits, as bytes, shuffled and analyzed: the counters agree in law with one draw a counter."""
-    trial = SENT.with_options(rewards=rewards, first=200, visits=math.inf)
+    trial = with_options(SENT, rewards=rewards, first=200, visits=math.inf)
     found = []
     for protocol in (True, False):
-        each = [run(replace(trial.with_options(protocol=protocol), seed=seed)).release for seed in range(30)]
+        each = [run(replace(with_options(trial, protocol=protocol), seed=seed)).release for seed in range(30)]
         found.append((np.array([r.tables["batch_0"] for r in each], dtype=float), each[-1].mechanisms[0].shuffled))
     (sent, bits), (drawn, same) = found
     assert bits == same and (sent >= 0).all()
@@ -333,7 +339,7 @@ def test_messages_that_are_sent_are_what_the_law_is_drawn_of(rewards):
     assert np.abs(apart).max() < 4.5 and 0.5 < apart.std() < 1.5
     assert 0.85 < sent.var(0, ddof=1).mean() / drawn.var(0, ddof=1).mean() < 1.18
     assert bits.users == 200 and bits.each >= 1
-    counters, facts = sent.shape[1], run(trial.with_options(protocol=True)).facts
+    counters, facts = sent.shape[1], run(with_options(trial, protocol=True)).facts
     assert facts["bytes_a_user_sent"] == counters * (1 + bits.each) * message_bytes(counters)
 
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline.privacy.continual import CounterFullError, SquareRoot, levels
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.mixture import LATTICE, MOVE, PARTS, MixtureMessage, fixed, local, paper_000, paper_001, tree
+from pipeline.statistics.mixture import LATTICE, MOVE, PARTS, MixtureMessage, mixture_regularizer, paper_000, paper_001
 from pipeline.statistics.private_sum import asked_rho, cost_of, tight
 from pipeline.statistics.regression import Visits
 from tests.conftest import slow
@@ -20,6 +20,7 @@ from tests.privacy.handles import REAL, WORLD
 
 S, A = 2, 2
 ASK, PAPER = (Ask(epsilon=1.0, delta=1e-5, calibration=of) for of in ("tight", "paper"))
+LOCAL = partial(mixture_regularizer, mechanism=None)
 
 
 def message(unit, blocks=S * A, dimension=S, stretch=S**0.5, ranges=(2.0, 0.5)):
@@ -176,12 +177,12 @@ def test_paper_scales_are_the_printed_ones_and_their_guarantee_is_recomputed():
     np.testing.assert_allclose(sd, 4 * 6 * np.sqrt(2 * np.log(2.5 * 6 / 1e-5)) / 10, rtol=1e-9)
     np.testing.assert_allclose(np.sqrt(np.array(of_steps(m, v)[1], float)) * m.gram_bound / LATTICE, sd, rtol=1e-9)
     # 1.08 by the exact Gaussian trade-off (it counts a diagonal once less); zCDP is a little above
-    true = local(m, 100, ask, 0.01, WORLD, SeededNoise(0)).guarantee.epsilon(1e-5)
+    true = LOCAL(m, 100, ask, 0.01, WORLD, SeededNoise(0)).guarantee.epsilon(1e-5)
     assert 1.08 < true < 1.5
     above = np.sqrt(np.array(of_steps(m, paper_000(m, PAPER, 10_000))[1], float)) * m.gram_bound / LATTICE
     sd = np.sqrt(32 * 14 * np.log(4 * 6 / 1e-5)) * 6
     np.testing.assert_allclose(above, 3 * sd, rtol=1e-9)
-    private = tree(m, 10_000, PAPER, 0.01, WORLD, SeededNoise(0)).guarantee
+    private = mixture_regularizer(m, 10_000, PAPER, 0.01, WORLD, SeededNoise(0)).guarantee
     assert private.trust == "joint"
     # two counters a step, 14 levels, moves of 2 in units of the paper's Delta where a value reaches its range
     reach = sum(((6 - h) / 6) ** 4 for h in range(1, 6))
@@ -201,10 +202,10 @@ def private(make, m, n, noise, **settings):
 
 
 @pytest.mark.parametrize("shift", ["edge", "paper"])
-@pytest.mark.parametrize("make", [tree, local])
+@pytest.mark.parametrize("make", [mixture_regularizer, LOCAL])
 def test_ridge_is_positive_definite_and_the_paper_shift_keeps_its_bounds(make, shift):
     m, n = message(unit=True), 40
-    plain = fixed(m, n, 0.01, WORLD, SeededNoise(0))
+    plain = mixture_regularizer(m, n, None, 0.01, WORLD, SeededNoise(0))
     noisy = private(make, m, n, SeededNoise(1), shift=shift)
     rng = np.random.default_rng(0)
     for _ in range(n):
@@ -229,7 +230,7 @@ def test_ridge_is_positive_definite_and_the_paper_shift_keeps_its_bounds(make, s
 @pytest.mark.parametrize("mechanism", ["plain", slow("bottom-up"), slow("square-root"), slow("local")])
 def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechanism, batch):
     m, n = message(unit=True), 12
-    draws, make = [], local if mechanism == "local" else partial(tree, mechanism=mechanism)
+    draws, make = [], LOCAL if mechanism == "local" else partial(mixture_regularizer, mechanism=mechanism)
     for seed in range(50):
         r = private(make, m, n, SeededNoise(seed))
         for _ in range(n // batch):
@@ -244,7 +245,7 @@ def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechan
 
 def test_a_batch_as_one_leaf_has_the_noise_of_a_counter_over_batches():
     m = message(unit=True)
-    r = private(tree, m, 4096, SeededNoise(0), batches=3)
+    r = private(mixture_regularizer, m, 4096, SeededNoise(0), batches=3)
     assert r.guarantee.rho <= asked_rho(Ask(epsilon=5.0, delta=1e-5)) < r.guarantee.rho * Fraction(100_001, 100_000)
     for episodes in (1, 95, 4000):
         r.observe(nothing(episodes))
@@ -252,13 +253,13 @@ def test_a_batch_as_one_leaf_has_the_noise_of_a_counter_over_batches():
     with pytest.raises(CounterFullError):
         r.observe(nothing(1))
     with pytest.raises(ValueError, match="tree over episodes"):
-        tree(m, 10, PAPER, 0.01, WORLD, SeededNoise(0), batches=3)
+        mixture_regularizer(m, 10, PAPER, 0.01, WORLD, SeededNoise(0), batches=3)
 
 
 def test_floor_raises_low_eigenvalues_alone_and_a_prior_answers_where_nothing_was_seen():
     m = message(unit=True)
     settings = {"shift": "floor", "prior": 1.0}
-    r = private(tree, m, 5000, SeededNoise(0), batches=1, **settings)
+    r = private(mixture_regularizer, m, 5000, SeededNoise(0), batches=1, **settings)
     x = np.array([0.6, 0.8])
     r.observe(visit(x, 0.5, 0, 0, 5000, 5000))
     ridge, exact = r.ridge(), 5000 * np.outer(x, x)
@@ -266,7 +267,9 @@ def test_floor_raises_low_eigenvalues_alone_and_a_prior_answers_where_nothing_wa
     assert (e[..., 0] >= ridge.lambda_min[:, None] - 1e-9).all()
     # an added shift would move the seen direction by 1.3 edges or more
     assert abs(x @ (ridge.V[0, 0] - exact) @ x) < (ridge.lambda_min[0] - 0.01)
-    quiet = tree(m, 9, Ask(epsilon=math.inf, delta=1e-5), 0.01, WORLD, SeededNoise(0), **settings).ridge()
+    quiet = mixture_regularizer(
+        m, 9, Ask(epsilon=math.inf, delta=1e-5), 0.01, WORLD, SeededNoise(0), **settings
+    ).ridge()
     np.testing.assert_allclose(np.linalg.solve(quiet.V, quiet.U[..., None]), 0.5, atol=1e-12)
 
 
@@ -288,19 +291,19 @@ def test_reward_rows_move_by_the_declared_squared_length():
 def test_shares_of_one_budget_add_up_to_it():
     whole, m = Ask(epsilon=3.0, delta=1e-5), message(unit=True)
     parts = [replace(whole, part=Fraction(x, 5)) for x in (4, 1)]
-    both = [tree(m, 64, ask, 0.01, WORLD, SeededNoise(0)).guarantee for ask in parts]
+    both = [mixture_regularizer(m, 64, ask, 0.01, WORLD, SeededNoise(0)).guarantee for ask in parts]
     joint = both[0].beside(both[1])
     assert asked_rho(whole) * Fraction(99_999, 100_000) < joint.rho <= asked_rho(whole)
     assert joint.epsilon(1e-5) <= 3.0 + 1e-6
     # a broken twin: each regression takes the whole budget
-    twice = [tree(m, 64, whole, 0.01, WORLD, SeededNoise(0)).guarantee for _ in parts]
+    twice = [mixture_regularizer(m, 64, whole, 0.01, WORLD, SeededNoise(0)).guarantee for _ in parts]
     assert twice[0].beside(twice[1]).epsilon(1e-5) > 1.3 * 3.0
-    assert both[0].beside(fixed(m, 9, 1.0, WORLD, SeededNoise(0)).guarantee).rho is None
+    assert both[0].beside(mixture_regularizer(m, 9, None, 1.0, WORLD, SeededNoise(0)).guarantee).rho is None
 
 
 def test_real_data_is_refused():
-    for make in (tree, local):
+    for make in (mixture_regularizer, LOCAL):
         with pytest.raises(RealDataError):
             make(message(unit=True), 10, ASK, 0.01, REAL, OsNoise())
     with pytest.raises(RealDataError):
-        fixed(message(unit=True), 10, 0.01, REAL, OsNoise())
+        mixture_regularizer(message(unit=True), 10, None, 0.01, REAL, OsNoise())

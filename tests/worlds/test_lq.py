@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pipeline.mdp.riccati import QuadraticCost, expected_cost, riccati
+from pipeline.mdp.rollout import LinearRollout
 from pipeline.worlds.plants import (
     LQ_WORLDS,
     BoundedNoise,
-    Controller,
     LqSystem,
     double_integrator,
     explorer,
@@ -36,9 +36,9 @@ def worlds() -> list[LqSystem]:
     return [*map(lq_instance, VALUES), double_integrator()]
 
 
-def paid(world, controller, episodes) -> np.ndarray:
+def paid(world, rollout) -> np.ndarray:
     """What each of some simulated episodes costs."""
-    x, u = simulate(world, controller, episodes, np.random.default_rng(0))
+    x, u = simulate(world, rollout, np.random.default_rng(0))
     cost = np.einsum("ehi,ij,ehj->e", x[:, :-1], world.cost.Q, x[:, :-1])
     return cost + np.einsum("ehi,ij,ehj->e", u, world.cost.R, u)
 
@@ -81,7 +81,7 @@ def test_truncation_matters_in_the_stated_covariance():
 def test_simulated_cost_is_the_exact_one(world):
     gains = world.optimal_gains()
     assert np.linalg.norm(gains, 2, axis=(1, 2)).max() <= world.gamma
-    cost = paid(world, Controller(gains), 8_000)
+    cost = paid(world, LinearRollout(gains, 8_000))
     error = cost.std() / np.sqrt(len(cost))
     assert abs(cost.mean() - world.expected_cost(gains)) < 4 * error
     assert error < 0.02 * world.expected_cost(gains)
@@ -89,8 +89,8 @@ def test_simulated_cost_is_the_exact_one(world):
 
 @pytest.mark.parametrize("world", worlds(), ids=lambda w: w.name)
 def test_states_and_controls_stay_in_their_balls_whatever_the_controller(world):
-    wild = Controller(np.full(world.zero_gains().shape, 3.0), explore=0.5)
-    x, u = simulate(world, wild, 2000, np.random.default_rng(1))
+    wild = LinearRollout(np.full(world.zero_gains().shape, 3.0), 2000, explore=0.5)
+    x, u = simulate(world, wild, np.random.default_rng(1))
     assert np.linalg.norm(x, axis=-1).max() <= 1 + 1e-9
     length = np.linalg.norm(u, axis=-1)
     assert length.max() <= world.gamma * (1 + 1e-12) and (length > 0.99 * world.gamma).any()
@@ -99,7 +99,7 @@ def test_states_and_controls_stay_in_their_balls_whatever_the_controller(world):
 def test_exploration_fills_the_sphere():
     assert (on_sphere((3, 2), 0.0, np.random.default_rng(0)) == 0).all()
     world = lq_instance(4)
-    _, u = simulate(world, Controller(world.zero_gains(), world.gamma), 4000, np.random.default_rng(0))
+    _, u = simulate(world, LinearRollout(world.zero_gains(), 4000, world.gamma), np.random.default_rng(0))
     np.testing.assert_allclose(np.linalg.norm(u, axis=-1), world.gamma)
     flat = u.reshape(-1, 2)
     np.testing.assert_allclose(flat.T @ flat / len(flat), np.eye(2) * world.gamma**2 / 2, atol=0.01 * world.gamma**2)
@@ -125,13 +125,13 @@ def test_a_written_plant_that_grows_is_the_same_plant_in_units_of_its_reach():
     one = written_plant(A, B, horizon=8, R=[0.1], noise=0.05)
     unit = 1 / np.linalg.norm(one.start)
     assert unit > 2 and (np.array(A) == one.A).all()
-    states, _ = simulate(one, Controller(one.zero_gains(), one.gamma), 2000, np.random.default_rng(0))
+    states, _ = simulate(one, LinearRollout(one.zero_gains(), 2000, one.gamma), np.random.default_rng(0))
     assert 0.1 < np.linalg.norm(states, axis=-1).max() <= 1
     cost = QuadraticCost(np.eye(2), 0.1 * np.eye(1), 8)
     start, noise = np.diag([1.0, 0.0]), np.eye(2) * 0.05**2 / 2
     idle = expected_cost(np.array(A), np.array(B), cost, one.zero_gains(), start, noise)
     assert one.expected_cost(one.zero_gains()) == pytest.approx(idle)
-    assert np.linalg.norm(simulate(one, Controller(one.zero_gains()), 9, np.random.default_rng(0))[0][0, 1]) < 1
+    assert np.linalg.norm(simulate(one, LinearRollout(one.zero_gains(), 9), np.random.default_rng(0))[0][0, 1]) < 1
     with pytest.raises(ValueError, match="shorten the horizon"):
         written_plant([[3.0]], [[1.0]], horizon=200)
 
@@ -147,7 +147,7 @@ def test_the_double_integrator_fills_assumption_1_and_is_worth_controlling():
 @pytest.mark.parametrize("behaviour", ["sphere", slow("zero")])
 def test_the_value_of_an_explorer_is_that_of_its_simulation(name, behaviour):
     world = load_lq_world(name)
-    cost = paid(world, explorer(world, behaviour), 40_000)
+    cost = paid(world, explorer(world, behaviour, 40_000))
     assert abs(-cost.mean() - explorer_value(world, behaviour)) < 5 * cost.std() / np.sqrt(len(cost))
 
 
