@@ -51,18 +51,8 @@ _WORSE = re.compile(
 )
 # words beside these that turn their sense
 _LESS = {
-    "free",
-    "relief",
-    "reduction",
-    "reduced",
-    "saved",
-    "saving",
-    "savings",
-    "avoided",
-    "prevented",
-    "without",
-    "no",
-}
+    "free", "relief", "reduction", "reduced", "saved", "saving", "savings", "avoided", "prevented", "without", "no",
+}  # fmt: skip
 # most different rewards that a note lists
 _FEW_WORTHS = 10
 # shares of short episodes that are worth a note, and a question

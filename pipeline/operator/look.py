@@ -240,19 +240,8 @@ ROLES = tuple(_NAMES)
 _WEAK = ("uuid", "id")
 # words of names of what was there before a decision, and of what came after it
 _BEFORE = {
-    "before",
-    "prior",
-    "previous",
-    "prev",
-    "past",
-    "last",
-    "baseline",
-    "initial",
-    "pre",
-    "history",
-    "earlier",
-    "lag",
-}
+    "before", "prior", "previous", "prev", "past", "last", "baseline", "initial", "pre", "history", "earlier", "lag",
+}  # fmt: skip
 _AFTER = {"after", "afterwards", "later", "post", "final", "followup"}
 # roles that what was there before cannot play
 _NOW = ("order", "action", "reward")
@@ -282,17 +271,9 @@ NUMBER = (
 )
 # ratios of units, which are proposed if a log has several
 _WORTH = {
-    "µg": 1e-6,
-    "ug": 1e-6,
-    "mcg": 1e-6,
-    "mg": 1e-3,
-    "g": 1.0,
-    "kg": 1e3,
-    "ml": 1e-3,
-    "cl": 1e-2,
-    "dl": 0.1,
-    "l": 1.0,
-}
+    **dict.fromkeys(("µg", "ug", "mcg"), 1e-6), "mg": 1e-3, "g": 1.0, "kg": 1e3,
+    "ml": 1e-3, "cl": 1e-2, "dl": 0.1, "l": 1.0,
+}  # fmt: skip
 
 # most missing cells of a column that orders rows, if another has fewer
 _SELDOM = 0.01

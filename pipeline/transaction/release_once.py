@@ -17,9 +17,9 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import RECIPE, check_since, is_look, look_number
 from pipeline.ledger.people import MARK, mark_of
 from pipeline.logs.contribution_bounding import IDS
-from pipeline.logs.parts import Split, editions_until, part_key, split_people
+from pipeline.logs.parts import Split, editions_until, forget, part_key, split_people
 from pipeline.logs.store import Snapshot, check_parts, check_source, find_snapshot
-from pipeline.logs.summing import HERE, Resources, forget
+from pipeline.logs.summing import HERE, Resources
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
