@@ -667,25 +667,22 @@ class _Log:
         ]  # fmt: skip
 
     def horizon(self, ends: Endings) -> tuple[int, Key]:
-        episodes = self.rows.group_by("user", "episode").len()
-        lengths = episodes["len"] if "order" in self.role else pl.Series([1])
-        # as many steps as enough people have
-        most = (
-            episodes.group_by("user").agg(pl.col("len").max())["len"].sort(descending=True)
-            if "order" in self.role
-            else lengths
-        )
+        lengths = most = pl.Series([1])
+        if "order" in self.role:
+            episodes = self.rows.group_by("user", "episode").len()
+            lengths = episodes["len"]
+            # as many steps as enough people have
+            most = episodes.group_by("user").agg(pl.col("len").max())["len"].sort(descending=True)
         longest = int(most[min(FEWEST, len(most)) - 1])
         horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(quantile(lengths, _LONG)))
         if horizon < int(lengths.max() or 1):  # pyright: ignore[reportArgumentType]
-            lost = (
-                ", and lose the outcome in their last row: what draws an episode out looks better than it is; a larger "
-                "domain.horizon keeps it"
-            )
-            self.notes.append(
-                f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some"
-                f"{lost if ends.paid_last else ''}"
-            )
+            note = f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some"
+            if ends.paid_last:
+                note += (
+                    ", and lose the outcome in their last row: what draws an episode out looks better than it is; a "
+                    "larger domain.horizon keeps it"
+                )
+            self.notes.append(note)
         seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {lengths.max()} at most"
         return horizon, Key(
             "domain.horizon", str(horizon), "steps of an episode, at most; later ones are dropped", seen
@@ -849,7 +846,9 @@ class _Log:
                 )  # fmt: skip
             else:
                 columns["step"] = role["order"]
-                lacking = self._lacking(first)
+                order = pl.col("order")
+                each = rows.group_by("user", "episode").agg(most=order.max(), n=order.n_unique())
+                lacking = share(each["most"] - first + 1 != each["n"])
                 if first:
                     keys.append(Key("source.first_step", str(first), "steps of the log begin with it", f"{first}"))
                 if lacking:
@@ -884,10 +883,7 @@ class _Log:
                 )
         columns |= {r: role[r] for r in ("reward", "terminated") if r in role}
         inner = ", ".join(f"{key} = {quoted(column)}" for key, column in columns.items())
-        return [
-            *keys,
-            Key("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content"),
-        ]
+        return [*keys, Key("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content")]
 
     def _counted(self) -> tuple[bool, int]:
         """Whether the order numbers the steps, and the first number."""
@@ -901,12 +897,6 @@ class _Log:
         single = share(rows.drop_nulls("order").select(pl.struct("user", "episode", "order").is_unique()).to_series())
         steady = share(first == start) > 0.5
         return start in (0, 1) and steady and single > 0.95, start
-
-    def _lacking(self, first: int) -> float:
-        each = self.rows.group_by("user", "episode").agg(
-            pl.col("order").max().alias("most"), pl.col("order").n_unique().alias("n")
-        )
-        return share(each["most"] - first + 1 != each["n"])
 
     def _ordering(self) -> str:
         gaps = (
