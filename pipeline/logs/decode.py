@@ -666,13 +666,6 @@ def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     return pl.concat(steps).sort("origin", "raw_step")
 
 
-def empty_rows(raw: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
-    """Positions in ``raw`` of the rows that hold no step at all."""
-    with_step = pl.Series(steps["origin"].unique())
-    positions = pl.int_range(len(raw), dtype=pl.Int64, eager=True)
-    return positions.filter(~positions.is_in(with_step.implode()))
-
-
 def _step_filled(h: int, roles: dict[str, list[str]], dtypes: Dtypes) -> pl.Expr:
     """Mark of rows of which some state or action cell of the step is filled."""
     telling = [r for r in TELLING if r in roles and constant(roles[r][h]) is None]

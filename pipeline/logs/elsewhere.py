@@ -144,27 +144,26 @@ def sizes(files: Sequence[Path]) -> Files:
 class Packed:
     """Sums on their way between processes: indices of cells and their integers, table by table.
 
-    Tables in which most cells are zero have only the other cells; the indices are None if all cells are present.
+    Tables in which most cells are zero have only the other cells; of other tables the index is a slice of all.
     """
 
-    tables: Mapping[str, tuple[Integers | None, Integers]]
+    tables: Mapping[str, tuple[Integers | slice, Integers]]
 
     @staticmethod
     def of(sums: Mapping[str, Integers]) -> Packed:
         """Pack sums, each table in the smaller of both forms."""
-        tables: dict[str, tuple[Integers | None, Integers]] = {}
+        tables: dict[str, tuple[Integers | slice, Integers]] = {}
         for name, table in sums.items():
             flat = table.reshape(-1)
             cells = np.flatnonzero(flat)
-            tables[name] = (cells, flat[cells]) if 2 * len(cells) < len(flat) else (None, flat)
+            tables[name] = (cells, flat[cells]) if 2 * len(cells) < len(flat) else (slice(None), flat)
         return Packed(tables)
 
     def add_to(self, sums: Mapping[str, Integers]) -> None:
         """Add to ``sums`` in place."""
         for name, (cells, values) in self.tables.items():
-            flat = sums[name].reshape(-1)
             # no cell occurs twice
-            flat[slice(None) if cells is None else cells] += values
+            sums[name].reshape(-1)[cells] += values
 
 
 class _Crew(ABC):

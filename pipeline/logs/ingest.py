@@ -205,8 +205,8 @@ def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
     """Episodes beyond each user's ``episodes_per_user`` with the smallest keyed hash of (user, episode)."""
     cap = card.unit.episodes_per_user
     several = episodes.filter(pl.len().over("user_id") > cap)
-    pairs = several.select(pl.format("{}\x1f{}", "user_id", "episode_id").alias("pair"))["pair"]
-    ranked = several.with_columns(keyed_hash(pairs, card.name).alias("order")).sort("user_id", "order", "episode_id")
+    order = keyed_hash(bounding.pairs(several, "user_id"), card.name).alias("order")
+    ranked = several.with_columns(order).sort("user_id", "order", "episode_id")
     return ranked.filter(pl.int_range(pl.len()).over("user_id") >= cap)["episode"]
 
 
@@ -252,7 +252,8 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
         (steps["raw_step"].gather(entries["row"]) + card.source.starts_at).cast(pl.String).alias("step"),
     )
     by_row = by_step.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
-    empty = decode.empty_rows(raw, steps).to_frame("row")
+    rows = pl.int_range(len(raw), dtype=pl.Int64, eager=True).to_frame("row")
+    empty = rows.filter(~pl.col("row").is_in(steps["origin"].unique().implode()))
     return pl.concat([
         by_row.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
         empty.select("row", rule=pl.lit("gap"), effect=pl.lit(_DROPPED["gap"]), text=pl.lit("no step")),

@@ -144,16 +144,14 @@ def _plugin_readers(name: str) -> dict[str, Reader]:
     def types(path: Path, request: Request) -> dict[str, pl.DataType]:
         return _guarded_call(name, path, lambda: declared(path, request))
 
-    def read(path: Path, request: Request) -> Iterator[Batch]:
-        return _watched(name, path, request, reader.read)
-
     # only Parquet states the number of its rows
+    read = partial(_watched, name, reader.read)
     guarded = replace(reader, types=types, read=read, row_bytes=reader.row_bytes or 1)
     return dict.fromkeys(reader.suffixes, guarded)
 
 
 def _watched(
-    name: str, path: Path, request: Request, read: Callable[[Path, Request], Iterator[Batch]]
+    name: str, read: Callable[[Path, Request], Iterator[Batch]], path: Path, request: Request
 ) -> Iterator[Batch]:
     """Yield the batches of a plug-in reader, each checked."""
     batches = _guarded_call(name, path, lambda: iter(read(path, request)))

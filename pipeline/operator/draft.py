@@ -993,11 +993,10 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         for name in columns
         if name not in role.values() and looking.is_later(name, [role["state"]])
     ]
-    used = {*role.values(), *users, *parts}
     beside = [
         c.name
         for c in columns.values()
-        if c.name not in used and c.distinct > 1 and c.is_measured and not c.is_late
+        if c.name not in taken and c.distinct > 1 and c.is_measured and not c.is_late
         if not looking.is_later(c.name, columns) and not looking.came_after(c.name)
     ]
     if beside:
@@ -1007,12 +1006,11 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
             f"not in the card: {', '.join(map(repr, beside))}. If who got which action was decided by one of them, its "
             f"effect is taken for the action's: let it be a part of the state, such as {option}; `inspect` tests it"
         )
-    people, episode = columns[role["user"]], role.get("episode", role["user"])
-    row_users = people.cells.to_frame("user").select(canonical(pl.first())).to_series()
-    row_episodes = columns[episode].cells.to_frame("episode").select(canonical(pl.first())).to_series()
-    rows = frame.select(row_users, row_episodes).with_columns(
-        **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
-    )
+    people = columns[role["user"]]
+    ids = pl.DataFrame({"user": people.cells, "episode": columns[role.get("episode", role["user"])].cells})
+    order = columns[role["order"]].values if "order" in role else pl.lit(0.0)
+    rows = ids.select(canonical(pl.all())).with_columns(order=order)
+    row_users = rows["user"]
     if role.get("order") in read.optional:
         # the outcome of an episode stands behind its rows if its file has no date
         rows = rows.with_columns(

@@ -104,12 +104,9 @@ def read_files(paths: Sequence[Path], rename: Mapping[str, str]) -> Read:
             frames[str(path)] = pl.concat([_as_text(batch.frame) for batch in batches])
     if not frames:
         raise CardError("draft: the files hold no row")
-    names_of = {place: _common_names(frame.columns, rename) for place, frame in frames.items()}
-    _ask_for_headers({place: frame.rename(names_of[place]) for place, frame in frames.items()}, rename)
-    renamed = [
-        frame.rename(names_of[place]).with_columns(pl.lit(Path(place).name).alias(PART))
-        for place, frame in frames.items()
-    ]
+    frames = {place: frame.rename(_common_names(frame.columns, rename)) for place, frame in frames.items()}
+    _ask_for_headers(frames, rename)
+    renamed = [frame.with_columns(pl.lit(Path(place).name).alias(PART)) for place, frame in frames.items()]
     every = pl.concat(renamed, how="diagonal")
     return Read(
         every,
