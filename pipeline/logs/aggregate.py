@@ -166,10 +166,9 @@ class CountSums:
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """Add the rows of part files, a batch in memory at a time."""
-        for first in range(0, len(parts), self.together):
-            for placed in _place_batches(parts[first : first + self.together], self.card, self.batch_rows):
-                self.place(sums, placed)
-                seen(len(placed))
+        for placed in _place_batches(parts, self.card, self.batch_rows):
+            self.place(sums, placed)
+            seen(len(placed))
 
     def place(self, sums: Sums, placed: pl.DataFrame) -> None:
         """Count the places; add up lattice steps."""
@@ -196,9 +195,6 @@ def _tables(card: Card, sums: Sums) -> Tables:
     return {"n_0": n_0, "n_sa": n_sa, "n_sas": n_sas, "r_sa": at_0 * n_sa + (at_1 - at_0) * steps}
 
 
-_INTEGERS = ("step", "state", "action", "next_state")
-
-
 def count_person(card: Card, person: Person) -> Mapping[str, Integers]:
     """Contribution of a person to every table; see :func:`~pipeline.logs.aggregate.count_rows`."""
     return count_rows(person_rows(person, card), card)
@@ -212,7 +208,7 @@ def person_rows(person: Person, card: Card) -> pl.DataFrame:
         for h, (s, a, r, s2) in enumerate(episode)
     ]
     over = (pl.col("next_state") >= len(card.domain.live_states)).alias("terminated")
-    return pl.DataFrame(flat).with_columns(pl.col(*_INTEGERS).cast(pl.Int32), over)
+    return pl.DataFrame(flat).with_columns(pl.col("step", "state", "action", "next_state").cast(pl.Int32), over)
 
 
 @dataclass(frozen=True)

@@ -375,14 +375,14 @@ def pick_new(rows: pl.DataFrame, card: Card, seen: pl.DataFrame, key: bytes, del
         return new.join(_known_before(new, seen, key, delivered), on="person", how="anti", maintain_order="left")
     known_before = _known_before(users, seen, key, delivered)
     episodes = rows.select("user_id", "episode_id").unique(maintain_order=True).join(users, on="user_id")
-    episodes = episodes.hstack(_hash_texts(_pairs(episodes, "person"), key, _EPISODE)).with_columns(
-        keyed_hash(_pairs(episodes, "user_id"), card.name).alias("order")
+    episodes = episodes.hstack(_hash_texts(pairs(episodes, "person"), key, _EPISODE)).with_columns(
+        keyed_hash(pairs(episodes, "user_id"), card.name).alias("order")
     )
     new = episodes.join(seen, on=_USER + _EPISODE, how="anti")
     # episodes that an older version counted, under its texts
     earlier = known_before.rename(dict(zip(_USER, _EARLIER, strict=True)))
     earlier = new.select("person", "episode_id").join(earlier, on="person")
-    earlier = earlier.hstack(_hash_texts(_pairs(earlier, "text"), key, _EPISODE))
+    earlier = earlier.hstack(_hash_texts(pairs(earlier, "text"), key, _EPISODE))
     earlier = earlier.join(seen, left_on=_EARLIER + _EPISODE, right_on=_USER + _EPISODE, how="semi")
     new = new.join(earlier, on=["person", "episode_id"], how="anti")
     names = pl.concat([users.select("person", *_USER), known_before.select("person", *_USER)]).unique()
@@ -405,7 +405,8 @@ def _known_before(users: pl.DataFrame, seen: pl.DataFrame, key: bytes, delivered
     return candidates.hstack(_hash_texts(candidates["text"], key, _USER)).join(seen, on=_USER, how="semi")
 
 
-def _pairs(episodes: pl.DataFrame, user: str) -> pl.Series:
+def pairs(episodes: pl.DataFrame, user: str) -> pl.Series:
+    """Texts of users and episodes, by which episodes are hashed."""
     return episodes.select(pl.format("{}\x1f{}", user, "episode_id").alias("pair"))["pair"]
 
 

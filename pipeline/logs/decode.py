@@ -120,6 +120,11 @@ _INTEGER, _WHOLE = r"^(?:0|-?[1-9][0-9]{0,18})$", r"^(-?[0-9]+)\.0$"
 Dtypes = dict[str, pl.DataType]
 
 
+def role_types(raw: pl.DataFrame) -> Dtypes:
+    """Role -> type of its raw cells."""
+    return {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
+
+
 def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     """Decode the rows of whole users.
 
@@ -128,7 +133,7 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     the logged next state), and the marks ``unreadable``, ``homeless`` (an undeclared label with no OTHER),
     ``relabelled`` (one with), ``not_a_reward``, ``clipped``, ``floored``, ``has_next``.
     """
-    dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
+    dtypes = role_types(raw)
     # each made once: polars does not see that the parts of a condition are the same
     names = ["state", "odd_state", "bad_bin", "logged", "odd_next", "bad_next_bin", "action", "has_next", "reward_cell"]
     states, actions = card.domain.states, card.domain.actions
@@ -186,12 +191,15 @@ def identify(dtypes: Dtypes, first: int = 0) -> tuple[dict[str, pl.Expr], list[p
     return columns, [*lost, *(unread for _, unread in parsed.values())]
 
 
+def _cells(role: str, dtypes: Dtypes) -> pl.Expr:
+    """Raw cells of a role, null of what is no number."""
+    cell = pl.col(f"raw_{role}")
+    return cell.fill_nan(None) if dtypes[role] == pl.Float64 else cell
+
+
 def text_of(role: str, dtypes: Dtypes) -> pl.Expr:
     """Raw cells as text, null of what is no number: what they are where a file of other types makes text of them."""
-    cell = pl.col(f"raw_{role}")
-    if dtypes[role] == pl.Float64:
-        cell = cell.fill_nan(None)
-    return cell.cast(pl.String)
+    return _cells(role, dtypes).cast(pl.String)
 
 
 def _number(role: str, dtypes: Dtypes) -> pl.Expr:
@@ -277,8 +285,7 @@ def _has_next(dtypes: Dtypes, states: States) -> pl.Expr:
     if states.bins is not None and "next_bin" not in dtypes:
         # without the number only an end can be read
         return state_index("next_state", "next_bin", dtypes, states)[0].is_not_null()
-    cell = pl.col("raw_next_state")
-    return (cell.fill_nan(None) if dtypes["next_state"] == pl.Float64 else cell).is_not_null()
+    return _cells("next_state", dtypes).is_not_null()
 
 
 def _integer(role: str, dtypes: Dtypes) -> pl.Expr:
@@ -435,12 +442,11 @@ def vector_cells(
         blank = pl.element().fill_nan(None).is_null()
         missing = listed.list.eval(blank).list.all().fill_null(value=True) & ~words
     else:
-        cells = [(pl.col(f"raw_{name}"), dtypes[name]) for name in (step_role(role, i) for i in range(vector.size))]
-        numbers = [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in cells]
-        marks = [_word(raw) for raw, dtype in cells if dtype == pl.String]
+        names = [step_role(role, i) for i in range(vector.size)]
+        numbers = [_number(name, dtypes) for name in names]
+        marks = [_word(pl.col(f"raw_{name}")) for name in names if dtypes[name] == pl.String]
         words, wrong_length = pl.any_horizontal(never, *marks).fill_null(value=False), never
-        empty = ((raw.fill_nan(None) if dtype == pl.Float64 else raw).is_null() for raw, dtype in cells)
-        missing = pl.all_horizontal(empty)
+        missing = pl.all_horizontal(_cells(name, dtypes).is_null() for name in names)
     coordinates = zip(numbers, vector.scales, vector.centers, strict=True)
     # times the inverse: polars rounds a quotient differently if the column has one row
     values = pl.concat_list([((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in coordinates])
@@ -486,7 +492,7 @@ def with_vectors(
     rows: pl.DataFrame, raw: pl.DataFrame, columns: Mapping[str, str | list[str]], declared: Mapping[str, Vector]
 ) -> pl.DataFrame:
     """Decoded rows with their vectors, ``logged_observation`` (null where none is logged), and marks."""
-    dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
+    dtypes = role_types(raw)
     cells_of = {role: vector_cells(role, column, declared[role], dtypes) for role, column in columns.items()}
     vectors = raw.select(
         *(values.alias(role) for role, (values, *_) in cells_of.items()),
@@ -562,8 +568,7 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
     (whether another row stands at its place), without those that repeat or that the card's ``same_place`` replaces by
     another row of their place; and these, each with its ``rule``.  A row whose place cannot be read is ``unreadable``.
     """
-    place = [*_EPISODE_KEYS, "order"]
-    dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
+    place, dtypes = [*_EPISODE_KEYS, "order"], role_types(raw)
     order = order_of(dtypes)
     if card.source.order_by in (card.source.optional or ()):
         # the outcome of an episode stands behind its rows if its file has no date
@@ -644,14 +649,15 @@ def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
         # every row is an episode: the n-th of its user
         raw = raw.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user").alias("raw_episode"))
     raw = raw.with_row_index("origin")
-    as_text = {role: _needs_text(role, cells, raw, card) for role, cells in roles.items()}
+    dtypes = role_types(raw)
+    as_text = {role: _needs_text(role, cells, dtypes, card) for role, cells in roles.items()}
     steps = [
-        raw.filter(_step_filled(h, roles, raw)).select(
+        raw.filter(_step_filled(h, roles, dtypes)).select(
             pl.col("origin").cast(pl.Int64),
             "raw_user",
             "raw_episode",
             pl.lit(h, dtype=pl.Int64).alias("raw_step"),
-            *(_cell(role, h, cells[h], raw, card, as_text=as_text[role]) for role, cells in roles.items()),
+            *(_cell(role, h, cells[h], dtypes, card, as_text=as_text[role]) for role, cells in roles.items()),
             "file",
             "line",
         )
@@ -660,46 +666,33 @@ def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     return pl.concat(steps).sort("origin", "raw_step")
 
 
-def empty_rows(raw: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
-    """Positions in ``raw`` of the rows that hold no step at all."""
-    with_step = pl.Series(steps["origin"].unique())
-    positions = pl.int_range(len(raw), dtype=pl.Int64, eager=True)
-    return positions.filter(~positions.is_in(with_step.implode()))
-
-
-def _step_filled(h: int, roles: dict[str, list[str]], raw: pl.DataFrame) -> pl.Expr:
+def _step_filled(h: int, roles: dict[str, list[str]], dtypes: Dtypes) -> pl.Expr:
     """Mark of rows of which some state or action cell of the step is filled."""
     telling = [r for r in TELLING if r in roles and constant(roles[r][h]) is None]
-    return pl.any_horizontal(_filled(step_role(role, h), raw, number=role == "bin") for role in telling)
+    return pl.any_horizontal(_filled(step_role(role, h), dtypes, number=role == "bin") for role in telling)
 
 
-def _filled(role: str, raw: pl.DataFrame, *, number: bool) -> pl.Expr:
-    cell = pl.col(f"raw_{role}")
-    dtype = raw.schema[f"raw_{role}"]
-    if dtype == pl.Float64:
-        return cell.is_not_null() & cell.is_not_nan()
-    if number and dtype == pl.String:
+def _filled(role: str, dtypes: Dtypes, *, number: bool) -> pl.Expr:
+    cell = _cells(role, dtypes)
+    if number and dtypes[role] == pl.String:
         nan = cell.str.strip_chars().cast(pl.Float64, strict=False).is_nan().fill_null(value=False)
         return cell.is_not_null() & ~nan
     return cell.is_not_null()
 
 
-def _needs_text(role: str, cells: list[str], raw: pl.DataFrame, card: Card) -> bool:
+def _needs_text(role: str, cells: list[str], dtypes: Dtypes, card: Card) -> bool:
     """Whether the cells of a role agree on a type only as text."""
-    types = {raw.schema[f"raw_{step_role(role, h)}"] for h, cell in enumerate(cells) if constant(cell) is None}
-    labels = role in ("state", "next_state", "action")
-    return len(types) != 1 or any(constant(c) is not None for c in cells) or (labels and bool(_qualified(role, card)))
+    types = {dtypes[step_role(role, h)] for h, cell in enumerate(cells) if constant(cell) is None}
+    return len(types) != 1 or any(constant(c) is not None for c in cells) or bool(_qualified(role, card))
 
 
-def _cell(role: str, h: int, source: str, raw: pl.DataFrame, card: Card, *, as_text: bool) -> pl.Expr:
+def _cell(role: str, h: int, source: str, dtypes: Dtypes, card: Card, *, as_text: bool) -> pl.Expr:
     if (text := constant(source)) is not None:
         return pl.lit(text or None, dtype=pl.String).alias(f"raw_{role}")
     cell = pl.col(f"raw_{step_role(role, h)}")
     if as_text:
-        if raw.schema[f"raw_{step_role(role, h)}"] == pl.Float64:
-            cell = cell.fill_nan(None)
-        cell = cell.cast(pl.String)
-        if role in ("state", "next_state", "action") and (labels := _qualified(role, card)):
+        cell = text_of(step_role(role, h), dtypes)
+        if labels := _qualified(role, card):
             cell = _named(cell, source, labels, card)
     return cell.alias(f"raw_{role}")
 
@@ -716,10 +709,11 @@ def _named(cell: pl.Expr, column: str, labels: dict[str, dict[str, str]], card: 
 
 
 def _qualified(role: str, card: Card) -> dict[str, dict[str, str]]:
-    """Column -> {raw value: label} of the labels that are written ``column=value``."""
-    domain = card.domain
-    labels = domain.actions.raw_labels() if role == "action" else domain.states.raw_labels()
+    """Column -> {raw value: label} of a role's labels that are written ``column=value``."""
     kinds = ("action",) if role == "action" else ("state", "next_state")
+    if role not in kinds:
+        return {}
+    labels = (card.domain.actions if role == "action" else card.domain.states).raw_labels()
     columns = {cell for kind in kinds for cell in card.log.steps.get(kind, []) if constant(cell) is None}
     qualified: dict[str, dict[str, str]] = {}
     for label in labels:

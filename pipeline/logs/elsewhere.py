@@ -40,13 +40,12 @@ from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import CardError, DamagedError, LogError
 
 Seen = Callable[[int], None]
-R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T", bound="FileTask[Any]")
+T = TypeVar("T", bound="FileTask")
 
 _OURS: tuple[type[Exception], ...] = (CardError, DamagedError, LogError)
 
 
-class FileTask(Protocol[R_co]):
+class FileTask(Protocol):
     """A task over files: a small value that can be sent to another process, and whose content is not shown."""
 
     @property
@@ -59,7 +58,7 @@ class FileTask(Protocol[R_co]):
         """Name of the task in messages: names of files."""
         ...
 
-    def __call__(self, seen: Seen) -> R_co:
+    def __call__(self, seen: Seen) -> Any:
         """Do the task; call ``seen`` with the number of rows, batch after batch."""
         ...
 
@@ -97,15 +96,14 @@ class Trouble:
     kind: str
     text: str = ""
 
-    def error(self, task: FileTask[Any]) -> Exception:
+    def error(self, task: FileTask) -> Exception:
         """Exception that the task would have raised in this process."""
-        for ours in _OURS:
-            if self.kind == ours.__name__:
-                return ours(self.text)
+        if (ours := next((kind for kind in _OURS if kind.__name__ == self.kind), None)) is not None:
+            return ours(self.text)
         return RuntimeError(f"{task.named}: {self.text or f'{self.kind} on a worker; do it here to see more'}")
 
 
-def attempt(task: FileTask[Any], files: Files, code: str) -> Done | Trouble:
+def attempt(task: FileTask, files: Files, code: str) -> Done | Trouble:
     """Do a task on a worker; never raises."""
     rows = 0
 
@@ -146,27 +144,26 @@ def sizes(files: Sequence[Path]) -> Files:
 class Packed:
     """Sums on their way between processes: indices of cells and their integers, table by table.
 
-    Tables in which most cells are zero have only the other cells; the indices are None if all cells are present.
+    Tables in which most cells are zero have only the other cells; of other tables the index is a slice of all.
     """
 
-    tables: Mapping[str, tuple[Integers | None, Integers]]
+    tables: Mapping[str, tuple[Integers | slice, Integers]]
 
     @staticmethod
     def of(sums: Mapping[str, Integers]) -> Packed:
         """Pack sums, each table in the smaller of both forms."""
-        tables: dict[str, tuple[Integers | None, Integers]] = {}
+        tables: dict[str, tuple[Integers | slice, Integers]] = {}
         for name, table in sums.items():
             flat = table.reshape(-1)
             cells = np.flatnonzero(flat)
-            tables[name] = (cells, flat[cells]) if 2 * len(cells) < len(flat) else (None, flat)
+            tables[name] = (cells, flat[cells]) if 2 * len(cells) < len(flat) else (slice(None), flat)
         return Packed(tables)
 
     def add_to(self, sums: Mapping[str, Integers]) -> None:
         """Add to ``sums`` in place."""
         for name, (cells, values) in self.tables.items():
-            flat = sums[name].reshape(-1)
             # no cell occurs twice
-            flat[slice(None) if cells is None else cells] += values
+            sums[name].reshape(-1)[cells] += values
 
 
 class _Crew(ABC):
@@ -330,10 +327,8 @@ class OnDask(_Crew):
             raise CardError(f"the Dask scheduler at {self.address} has no worker; start some. Nothing was charged")
         for worker, trouble in sorted(troubles.items()):
             if trouble:
-                text = (
-                    trouble if isinstance(trouble, str) else f"{type(trouble).__name__}; is reticent installed there?"
-                )
-                raise CardError(f"Dask worker {worker}: {text}. Nothing was charged")
+                failed = "" if isinstance(trouble, str) else f"{type(trouble).__name__}; is reticent installed there?"
+                raise CardError(f"Dask worker {worker}: {failed or trouble}. Nothing was charged")
 
     @contextmanager
     def executor(self) -> Generator[tuple[Executor, int, Callable[[], bool]]]:

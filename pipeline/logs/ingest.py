@@ -6,8 +6,8 @@ The first pass spills rows by person into partitions; the second screens, writes
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import hashlib
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
@@ -20,18 +20,9 @@ import pyarrow.parquet as pq
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, share, whole_file
+from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs import decode, rules, spills, store
-from pipeline.logs.contribution_bounding import (
-    DELIVERED,
-    IDS,
-    USER,
-    as_known,
-    canonical,
-    delivered_as,
-    in_two_spellings,
-    keyed_hash,
-    spellings,
-)
+from pipeline.logs.contribution_bounding import DELIVERED, IDS, USER, as_known, keyed_hash
 from pipeline.logs.elsewhere import Elsewhere, Here, OnProcesses, Seen
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
@@ -76,7 +67,7 @@ def screen(raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> tuple[pl
 
 def _vector_rows(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
     """Decoded rows of a log of vectors, sorted, with ``next_observation`` and the mark ``beyond_radius``."""
-    columns, unreadable = decode.identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
+    columns, unreadable = decode.identify(decode.role_types(raw))
     rows = raw.with_columns(**columns).select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
     observation, action = card.domain.observation, card.domain.action
     declared = {"observation": observation, "action": action, "next_observation": observation}
@@ -214,8 +205,8 @@ def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
     """Episodes beyond each user's ``episodes_per_user`` with the smallest keyed hash of (user, episode)."""
     cap = card.unit.episodes_per_user
     several = episodes.filter(pl.len().over("user_id") > cap)
-    pairs = several.select(pl.format("{}\x1f{}", "user_id", "episode_id").alias("pair"))["pair"]
-    ranked = several.with_columns(keyed_hash(pairs, card.name).alias("order")).sort("user_id", "order", "episode_id")
+    order = keyed_hash(bounding.pairs(several, "user_id"), card.name).alias("order")
+    ranked = several.with_columns(order).sort("user_id", "order", "episode_id")
     return ranked.filter(pl.int_range(pl.len()).over("user_id") >= cap)["episode"]
 
 
@@ -261,7 +252,8 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
         (steps["raw_step"].gather(entries["row"]) + card.source.starts_at).cast(pl.String).alias("step"),
     )
     by_row = by_step.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
-    empty = decode.empty_rows(raw, steps).to_frame("row")
+    rows = pl.int_range(len(raw), dtype=pl.Int64, eager=True).to_frame("row")
+    empty = rows.filter(~pl.col("row").is_in(steps["origin"].unique().implode()))
     return pl.concat([
         by_row.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
         empty.select("row", rule=pl.lit("gap"), effect=pl.lit(_DROPPED["gap"]), text=pl.lit("no step")),
@@ -270,7 +262,7 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
 
 def _with_spellings(entries: pl.DataFrame, raw: pl.DataFrame) -> pl.DataFrame:
     """Entries, and one more for each row, kept or not, whose person has rows under another spelling of the id."""
-    rows = in_two_spellings(raw).to_frame("row")
+    rows = bounding.in_two_spellings(raw).to_frame("row")
     rows = rows.select("row", rule=pl.lit("two_spellings"), effect=pl.lit("coerce"), text=pl.lit(None, dtype=pl.String))
     return pl.concat([entries, rows]).sort("row", "rule", "effect") if len(rows) else entries
 
@@ -333,7 +325,7 @@ class ScreenPartition:
         rows, quarantine = screen(stays, card, names)
         quarantine = quarantine if elsewhere is None else pl.concat([quarantine, elsewhere]).sort("file", "line")
         with whole_file(part, private=True, alone=False) as fresh:
-            write_rows(rows, fresh, delivered_as(raw, rows["user_id"]))
+            write_rows(rows, fresh, bounding.delivered_as(raw, rows["user_id"]))
         filed = self.built / f"quarantine-{self.partition:04d}.parquet"
         with whole_file(filed, private=True, alone=False) as fresh, open_private(fresh) as file:
             quarantine.write_parquet(file, compression="zstd")
@@ -370,7 +362,7 @@ def find_others(users: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     """
     rows = users.unique(maintain_order=True).drop_nulls(USER).with_columns(pl.col(USER).cast(pl.String).alias("person"))
     people = rows.group_by("person", maintain_order=True).agg(pl.col(DELIVERED).drop_nulls())
-    texts = pl.concat_list("person", DELIVERED, *spellings(pl.col("person"))).list.drop_nulls()
+    texts = pl.concat_list("person", DELIVERED, *bounding.spellings(pl.col("person"))).list.drop_nulls()
     ids = claims.claim(people.select(texts.list.unique(maintain_order=True)).to_series().to_list())
     claimed = people.select("person", pl.Series("known", ids, dtype=pl.String))
     return claimed.filter(pl.col("known").ne_missing(pl.col("person")))
@@ -407,7 +399,7 @@ def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
     Returns the rules, sorted and joined by ``+``, and the number of people who broke these and no others.
     """
     # a person counts once, in whatever form the id was delivered
-    user = canonical(pl.col("source").struct.field(card.log.roles["user"])).alias("user")
+    user = bounding.canonical(pl.col("source").struct.field(card.log.roles["user"])).alias("user")
     counts, partitions = Counter[str](), defaultdict[str, list[pl.DataFrame]](list)
     for file in sorted(folder.glob("quarantine-*.parquet")):
         # streaming: one person's rows may be most of the quarantine
@@ -509,7 +501,11 @@ def _make(
     work = IngestWork(folder, partitions or spills.likely_partitions(card, sources, resources.memory))
     try:
         processes = spills.likely_processes(card, sources, work.partitions, resources.memory)
-        with _crew(resources.elsewhere, processes) as crew:
+        with ExitStack() as stack:
+            crew = resources.elsewhere
+            if crew is None:
+                # workers of this machine, or this process alone if the work is small
+                crew = Here() if processes == 1 else stack.enter_context(OnProcesses(processes))
             _read(card, sources, work, resources.progress, crew)
             if _stats(sources) != before:
                 raise LogError(f"{card.name}: a file changed while it was read; ingest again when all are complete")
@@ -523,16 +519,6 @@ def _make(
 def _stats(sources: Sources) -> list[tuple[int, int]]:
     """Size and time of each file, which change when it is written."""
     return [(stat.st_size, stat.st_mtime_ns) for stat in (path.stat() for path in sources.paths)]
-
-
-@contextmanager
-def _crew(elsewhere: Elsewhere | None, processes: int) -> Generator[Elsewhere]:
-    """Workers: those given, else processes of this machine, or this process alone if the work is small."""
-    if elsewhere is not None or processes == 1:
-        yield elsewhere or Here()
-        return
-    with OnProcesses(processes) as crew:
-        yield crew
 
 
 def _repeat(edition: Snapshot, card: AnyCard, work: Path) -> Snapshot:

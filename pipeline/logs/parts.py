@@ -20,12 +20,13 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import CardError
-from pipeline.files import open_private, private_folder, whole_folder
+from pipeline.files import open_private, private_folder, remove_file, remove_tree, whole_folder
 from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.store import Snapshot, check_parts, find_snapshot, part_file
-from pipeline.logs.summing import PARTS
 
 LEARN, EVALUATE = "learn", "evaluate"
+# prefix of the folders, in a snapshot's folder, that hold its evaluation split
+_PARTS = ".parts-"
 _WORD = 8
 
 
@@ -110,9 +111,9 @@ def split_people(snapshot: Snapshot, split: Split, before: Sequence[Snapshot] = 
     """
     earlier = " ".join(s.data_digest for s in before)
     description = f"{split.share} {split.reserve} {snapshot.data_digest} {split.key.hex()} {earlier}"
-    home = snapshot.folder / f"{PARTS}{hashlib.sha256(description.encode()).hexdigest()[:16]}"
+    home = snapshot.folder / f"{_PARTS}{hashlib.sha256(description.encode()).hexdigest()[:16]}"
     if not home.is_dir():
-        with whole_folder(home, private=True, beside=f"{PARTS}new") as fresh:
+        with whole_folder(home, private=True, beside=f"{_PARTS}new") as fresh:
             _write(snapshot, split, before, fresh)
     return _part(snapshot, home / LEARN), _part(snapshot, home / EVALUATE)
 
@@ -148,3 +149,11 @@ def _canonical_ids(rows: pl.DataFrame) -> pl.Series:
 def _part(snapshot: Snapshot, folder: Path) -> Snapshot:
     rows = sum(pq.read_metadata(part_file(folder, i)).num_rows for i in range(snapshot.partitions))
     return replace(snapshot, folder=folder, rows=rows)
+
+
+def forget(snapshot: Snapshot) -> None:
+    """Remove the rows of evaluation splits, and partial sums of an older version."""
+    for path in snapshot.folder.glob(".sums*"):
+        remove_file(path)
+    for folder in snapshot.folder.glob(f"{_PARTS}*"):
+        remove_tree(folder)

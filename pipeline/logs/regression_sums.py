@@ -10,7 +10,7 @@ operator's memory they are read once and kept by step; no sum depends on it.
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -59,28 +59,9 @@ def tally(
     return work.tallies(sum_snapshot(work, snapshot, resources))
 
 
-def add_tallies(card: Card, lattice: int, reward_steps: tuple[int, int], people: Iterable[pl.DataFrame]) -> Tallies:
-    """Sum synthetic people, all on one side; see :func:`tally`."""
-    work = TallySums(card, lattice, reward_steps, split=False)
-    sums = work.zero()
-    for rows in people:
-        work.add_rows(sums, "both", rows.select(_columns(card)))
-    return work.tallies(sums)["both"]
-
-
 def _steps_apart(card: Card) -> Card:
     """The card with tables by step: these sums differ by step, whatever the card declares."""
     return card.model_copy(update={"domain": card.domain.model_copy(update={"dynamics": "per_step"})})
-
-
-def _columns(card: Card) -> list[pl.Expr]:
-    """Expressions of the rows' cells, successors (all ends are one state, unknown comes last) and rewards."""
-    live, actions = len(card.domain.live_states), len(card.domain.action_labels)
-    step, state = pl.col("step").cast(pl.Int64), pl.col("state").cast(pl.Int64)
-    ends = card.domain.states.first_terminal if card.domain.states.ends else live - 1
-    successors = successor(_steps_apart(card)).cast(pl.Int64).clip(upper_bound=ends).fill_null(ends + 1)
-    columns = [((step * live + state) * actions + pl.col("action")).alias("cell"), successors.alias("successor")]
-    return columns + ([pl.col("reward")] if card.reward.table is None else [])
 
 
 @dataclass(frozen=True)
@@ -99,6 +80,15 @@ class TallySums:
         """Sides that are summed separately."""
         return ("D", "D'") if self.split else ("both",)
 
+    @property
+    def columns(self) -> list[pl.Expr]:
+        """Expressions of the rows' cells, successors (all ends are one state, unknown comes last) and rewards."""
+        _, live, actions, successors = self._shape
+        step, state = pl.col("step").cast(pl.Int64), pl.col("state").cast(pl.Int64)
+        onto = successor(_steps_apart(self.card)).cast(pl.Int64).clip(upper_bound=successors - 1).fill_null(successors)
+        columns = [((step * live + state) * actions + pl.col("action")).alias("cell"), onto.alias("successor")]
+        return columns + ([pl.col("reward")] if self.card.reward.table is None else [])
+
     def zero(self) -> dict[str, Integers]:
         """Zero tables ``visits`` and ``rewards`` of each side."""
         cells = int(np.prod(self._shape[:-1]))
@@ -107,7 +97,7 @@ class TallySums:
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """Add the rows of part files, a batch in memory at a time."""
-        for rows in read_parts(parts, self.card, _columns(self.card), BATCH_ROWS):
+        for rows in read_parts(parts, self.card, self.columns, BATCH_ROWS):
             if self.split:
                 second = in_second_half(rows["user_id"], self.card.name)
                 self.add_rows(sums, "D'", rows.filter(second))

@@ -174,19 +174,14 @@ def episode_rules(card: AnyCard) -> dict[str, pl.Expr]:
     drops = {name: broken for name, broken in _OF_EPISODES.items() if name not in inapplicable}
     if isinstance(card, Card) and card.source.order_by is not None and card.source.gap == "drop":
         drops["gap"] = pl.col("behind").any()
-    return drops | ({"early_end": _early_end(card)} if isinstance(card, Card) else {})
+    if isinstance(card, Card) and not card.domain.states.ends:
+        # later steps of an episode that ended have been dropped
+        drops["early_end"] = pl.col("step").last() < card.domain.horizon - 1
+    return drops
 
 
 def _in_end(column: str, card: Card) -> pl.Expr:
     return (pl.col(column) >= card.domain.states.first_terminal).fill_null(value=False)
-
-
-def _early_end(card: Card) -> pl.Expr:
-    """Whether an episode ends before H - 1 although the card declares no ends."""
-    if card.domain.states.ends:
-        return pl.lit(value=False)
-    # later steps of an episode that ended have been dropped
-    return pl.col("step").last() < card.domain.horizon - 1
 
 
 def first_broken(rules: dict[str, pl.Expr]) -> pl.Expr:
@@ -243,7 +238,5 @@ def gated_rules(card: AnyCard) -> tuple[str, ...]:
     """
     # the rule ``elsewhere`` is not gated: the person breaks nothing, and the gate is not about another dataset
     possible = {*step_rules(card), *episode_rules(card), *coercions(card), "over_cap", "two_spellings"}
-    if isinstance(card, Card) and card.domain.states.ends:
-        possible.discard("early_end")
     gated = [rule for rule in BY_NAME if rule in card.tolerance and rule in possible]
     return tuple(sorted(gated, key=lambda rule: card.tolerance[rule]))

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -65,10 +65,6 @@ class PeopleSums(ABC):
 class Scores(Protocol):
     """Scoring rule of people: a small value, which may be sent to a worker on another machine."""
 
-    def depends_on(self) -> Any:
-        """Plain values that decide the scores, beside the rows and the code."""
-        ...
-
     def of(self, card: Card, rows: pl.DataFrame) -> Array:
         """Scores ``(n, J)`` in parts of their clips, of n people in the order of the rows.
 
@@ -95,10 +91,6 @@ class ScoreSums(PeopleSums):
         """Columns of counts, and the behaviour probability if the card maps it: a score may use it."""
         extra = [] if self.card.source.columns.behavior_prob is None else ["behavior_prob"]
         return needed(self.card) + extra
-
-    def depends_on(self) -> Any:
-        """Plain values that decide the sums: the whole card, the layout and the scoring rule."""
-        return ["scores", self.card.model_dump(mode="json"), self.layout.joint(), self.scores.depends_on()]
 
     def zero(self) -> dict[str, Integers]:
         """Tables of zeros."""

@@ -29,20 +29,9 @@ from pipeline.declaration.toml import CardError, LogError
 from pipeline.files import open_private, private_folder
 from pipeline.logs.contribution_bounding import with_ids
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text, plain_cell, plain_date
-from pipeline.logs.readers import episodes
-from pipeline.logs.readers.batch import (
-    Batch,
-    Request,
-    cell_type,
-    ipc_types,
-    parquet_types,
-    read_ipc,
-    read_parquet,
-    readable_times,
-    row_count,
-)
-from pipeline.logs.readers.hdf5 import minari_arrow_types, minari_hdf5_types, read_minari_arrow, read_minari_hdf5
-from pipeline.logs.readers.lines import csv_types, guess_separator, obp_types, read_csv, read_ndjson, read_obp
+from pipeline.logs.readers import batch as framing
+from pipeline.logs.readers import episodes, hdf5, lines
+from pipeline.logs.readers.batch import Batch, Request, cell_type, ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.store import SCHEMA_VERSION
 
 T = TypeVar("T")
@@ -66,24 +55,13 @@ class Reader:
     suffixes: tuple[str, ...] = ()
 
 
-def _separator(path: Path, request: Request) -> str:
-    return guess_separator(path) if request.separator == "auto" else request.separator
-
-
-_CSV = Reader(
-    lambda path, request: csv_types(path, _separator(path, request)),
-    lambda path, request: read_csv(path, request.columns, _separator(path, request)),
-    20,
-    lines=True,
-)
-_PARQUET = Reader(lambda path, _: parquet_types(path), lambda path, request: read_parquet(path, request.columns))
 _IPC = Reader(lambda path, _: ipc_types(path), lambda path, request: read_ipc(path, request.columns), 20)
-_NDJSON = Reader(None, lambda path, request: read_ndjson(path, request.columns, request.lists), 60)
-_ARROW = (".arrow", ".arrows", ".feather", ".ipc")
-_LINES = (".ndjson", ".jsonl")
 TABLES: dict[str, Reader] = {
-    ".csv": _CSV, ".parquet": _PARQUET, **dict.fromkeys(_ARROW, _IPC), **dict.fromkeys(_LINES, _NDJSON),
-}  # fmt: skip
+    ".csv": Reader(lines.csv_types, lines.read_csv, 20, lines=True),
+    ".parquet": Reader(lambda path, _: parquet_types(path), lambda path, request: read_parquet(path, request.columns)),
+    **dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), _IPC),
+    **dict.fromkeys((".ndjson", ".jsonl"), Reader(None, lines.read_ndjson, 60)),
+}
 _HDF5 = (".hdf5", ".h5")
 _TELLING: dict[str, list[set[str]]] = {
     "minari": [{"observations", "terminations", "truncations"}],
@@ -125,41 +103,35 @@ def readers_of(card: AnyCard) -> dict[str, Reader]:
     source = card.source
     match source.format:
         case "minari":
-            arrow = Reader(minari_arrow_types, read_minari_arrow, 20, root=episodes.lerobot_root)
-            hdf5 = Reader(minari_hdf5_types, read_minari_hdf5, 20)
-            return dict.fromkeys(_HDF5, hdf5) | {".arrow": arrow, ".parquet": arrow}
+            arrow = Reader(hdf5.minari_arrow_types, hdf5.read_minari_arrow, 20, root=episodes.lerobot_root)
+            grouped = Reader(hdf5.minari_hdf5_types, hdf5.read_minari_hdf5, 20)
+            return dict.fromkeys(_HDF5, grouped) | {".arrow": arrow, ".parquet": arrow}
         case "d4rl":
-            cut = _cut_of(card)
-            types = partial(episodes.d4rl_types, cut=cut)
-            return dict.fromkeys(_HDF5, Reader(types, partial(episodes.read_d4rl, cut=cut), 20))
+            types, rows = partial(episodes.d4rl_types, log=card.log), partial(episodes.read_d4rl, log=card.log)
+            return dict.fromkeys(_HDF5, Reader(types, rows, 20))
         case "rlds":
             steps = partial(episodes.read_rlds, user=card.log.user, real=card.kind == "real")
             return {".parquet": Reader(episodes.rlds_types, steps, 20)}
         case "lerobot":
             return {".parquet": Reader(episodes.lerobot_types, episodes.read_lerobot, root=episodes.lerobot_root)}
         case "obp":
-            return {".csv": Reader(lambda path, _: obp_types(path), read_obp, 20, lines=True)}
+            return {".csv": Reader(lines.obp_types, lines.read_obp, 20, lines=True)}
         case "meds":
             if (meds := source.meds) is None:
                 return {}
             windows = partial(episodes.read_meds, meds=meds, horizon=card.domain.horizon)
-            return {".parquet": Reader(lambda path, _: episodes.meds_types(path, meds), windows, 20)}
+            return {".parquet": Reader(partial(episodes.meds_types, meds=meds), windows, 20)}
         case "transitions":
-            return {suffix: _flat(inner, _cut_of(card)) for suffix, inner in TABLES.items()}
+            return {suffix: _flat(inner, card) for suffix, inner in TABLES.items()}
         case "table":
             return TABLES
         case name:
             return _plugin_readers(name)
 
 
-def _flat(inner: Reader, cut: episodes.Cut) -> Reader:
+def _flat(inner: Reader, card: AnyCard) -> Reader:
     types = None if inner.types is None else partial(episodes.transition_types, inner=inner.types)
-    return replace(inner, types=types, read=partial(episodes.read_transitions, inner=inner.read, cut=cut))
-
-
-def _cut_of(card: AnyCard) -> episodes.Cut:
-    """Columns of the card that determine where an episode ends."""
-    return episodes.Cut(card.log.user, card.log.flags, card.log.chain)
+    return replace(inner, types=types, read=partial(episodes.read_transitions, inner=inner.read, log=card.log))
 
 
 def _plugin_readers(name: str) -> dict[str, Reader]:
@@ -172,16 +144,14 @@ def _plugin_readers(name: str) -> dict[str, Reader]:
     def types(path: Path, request: Request) -> dict[str, pl.DataType]:
         return _guarded_call(name, path, lambda: declared(path, request))
 
-    def read(path: Path, request: Request) -> Iterator[Batch]:
-        return _watched(name, path, request, reader.read)
-
     # only Parquet states the number of its rows
+    read = partial(_watched, name, reader.read)
     guarded = replace(reader, types=types, read=read, row_bytes=reader.row_bytes or 1)
     return dict.fromkeys(reader.suffixes, guarded)
 
 
 def _watched(
-    name: str, path: Path, request: Request, read: Callable[[Path, Request], Iterator[Batch]]
+    name: str, read: Callable[[Path, Request], Iterator[Batch]], path: Path, request: Request
 ) -> Iterator[Batch]:
     """Yield the batches of a plug-in reader, each checked."""
     batches = _guarded_call(name, path, lambda: iter(read(path, request)))
@@ -290,7 +260,7 @@ def examine(card: AnyCard, files_given: Sequence[Path] | None = None) -> Sources
         for role, dtype in _dtypes(file, card, reader).items():
             dtypes[role] = dtype if dtypes.get(role, dtype) == dtype else pl.String()
         if reader.row_bytes is None:
-            likely += row_count(path)
+            likely += framing.row_count(path)
         else:
             exact, likely = False, likely + path.stat().st_size // reader.row_bytes
         files.append(file)
@@ -423,7 +393,7 @@ def _cell(cell: pl.Series, dtype: pl.DataType) -> pl.Series:
 @lru_cache
 def _steps(stored: pl.DataType, wanted: pl.DataType) -> list[Callable[[pl.Series], pl.Series]]:
     """Conversions of the cells of a file to those of a role, the same for every batch of these types."""
-    steps: list[Callable[[pl.Series], pl.Series]] = [readable_times] if stored.is_temporal() else []
+    steps: list[Callable[[pl.Series], pl.Series]] = [framing.readable_times] if stored.is_temporal() else []
     if holds_numbers(stored):
         steps.append(lambda cell: cell.cast(NUMBERS))
         if wanted != NUMBERS:

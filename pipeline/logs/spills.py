@@ -197,13 +197,12 @@ def gather_nameless(work: IngestWork) -> None:
     parts = [path for share in work.shares if (path := work.folder / share.name / "malformed.parquet").exists()]
     if not parts:
         return
-    with open_private(work.built / "quarantine-malformed.parquet") as sink, ExitStack() as stack:
-        writer = None
+    sink = open_private(work.built / "quarantine-malformed.parquet")
+    with sink as file, pq.ParquetWriter(file, pq.read_schema(parts[0]), compression="zstd") as writer:
         for path in parts:
-            with pq.ParquetFile(path) as file:
-                writer = writer or stack.enter_context(pq.ParquetWriter(sink, file.schema_arrow, compression="zstd"))
-                for group in range(file.num_row_groups):
-                    writer.write_table(file.read_row_group(group))
+            with pq.ParquetFile(path) as part:
+                for group in range(part.num_row_groups):
+                    writer.write_table(part.read_row_group(group))
 
 
 def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int | None, pl.DataFrame]]:

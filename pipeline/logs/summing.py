@@ -3,22 +3,17 @@
 All sums are of integers, so they do not depend on the order of partitions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pipeline.arrays import Integers
-from pipeline.files import remove_file, remove_tree
 from pipeline.logs.elsewhere import Elsewhere, Packed, Seen
+from pipeline.logs.parts import Split
 from pipeline.logs.store import Snapshot
-
-if TYPE_CHECKING:
-    from pipeline.logs.parts import Split
 
 Sums = Mapping[str, Integers]
 Progress = Callable[[int, int | None], None]
@@ -26,8 +21,6 @@ Progress = Callable[[int, int | None], None]
 # groups for each worker: many, so that the last one to finish is short
 _GROUPS_EACH = 4
 DEFAULT_MEMORY = 2 << 30
-# prefix of the folders, in a snapshot's folder, that hold its evaluation split (pipeline.logs.parts)
-PARTS = ".parts-"
 
 
 class Summation(Protocol):
@@ -98,14 +91,6 @@ def sum_snapshot(work: Summation, snapshot: Snapshot, resources: Resources = HER
     if summed != len(parts):
         raise RuntimeError(f"{snapshot.dataset}: some partitions are in no sum; nothing was drawn")
     return sums
-
-
-def forget(snapshot: Snapshot) -> None:
-    """Remove the rows of evaluation splits, and partial sums of an older version."""
-    for path in snapshot.folder.glob(".sums*"):
-        remove_file(path)
-    for folder in snapshot.folder.glob(f"{PARTS}*"):
-        remove_tree(folder)
 
 
 @dataclass(frozen=True, repr=False)

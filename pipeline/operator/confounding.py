@@ -110,11 +110,7 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
     kinds = {role: "beside" if role.startswith("beside") else "state" for role in names}
     kinds |= {_STEP: _STEP, **dict.fromkeys(_PAST, "past"), **dict.fromkeys(_LATER, "later")}
     tests: list[Dump] = [
-        {
-            "state": card.domain.live_states[s],
-            "column": column,
-            "kind": kinds[role],
-        }
+        {"state": card.domain.live_states[s], "column": column, "kind": kinds[role]}
         | _verdict(counts, labels, len(tables))
         for s, role, column, (counts, labels) in tables
     ]

@@ -51,18 +51,8 @@ _WORSE = re.compile(
 )
 # words beside these that turn their sense
 _LESS = {
-    "free",
-    "relief",
-    "reduction",
-    "reduced",
-    "saved",
-    "saving",
-    "savings",
-    "avoided",
-    "prevented",
-    "without",
-    "no",
-}
+    "free", "relief", "reduction", "reduced", "saved", "saving", "savings", "avoided", "prevented", "without", "no",
+}  # fmt: skip
 # most different rewards that a note lists
 _FEW_WORTHS = 10
 # shares of short episodes that are worth a note, and a question
@@ -677,25 +667,22 @@ class _Log:
         ]  # fmt: skip
 
     def horizon(self, ends: Endings) -> tuple[int, Key]:
-        episodes = self.rows.group_by("user", "episode").len()
-        lengths = episodes["len"] if "order" in self.role else pl.Series([1])
-        # as many steps as enough people have
-        most = (
-            episodes.group_by("user").agg(pl.col("len").max())["len"].sort(descending=True)
-            if "order" in self.role
-            else lengths
-        )
+        lengths = most = pl.Series([1])
+        if "order" in self.role:
+            episodes = self.rows.group_by("user", "episode").len()
+            lengths = episodes["len"]
+            # as many steps as enough people have
+            most = episodes.group_by("user").agg(pl.col("len").max())["len"].sort(descending=True)
         longest = int(most[min(FEWEST, len(most)) - 1])
         horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(quantile(lengths, _LONG)))
         if horizon < int(lengths.max() or 1):  # pyright: ignore[reportArgumentType]
-            lost = (
-                ", and lose the outcome in their last row: what draws an episode out looks better than it is; a larger "
-                "domain.horizon keeps it"
-            )
-            self.notes.append(
-                f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some"
-                f"{lost if ends.paid_last else ''}"
-            )
+            note = f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some"
+            if ends.paid_last:
+                note += (
+                    ", and lose the outcome in their last row: what draws an episode out looks better than it is; a "
+                    "larger domain.horizon keeps it"
+                )
+            self.notes.append(note)
         seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {lengths.max()} at most"
         return horizon, Key(
             "domain.horizon", str(horizon), "steps of an episode, at most; later ones are dropped", seen
@@ -859,7 +846,9 @@ class _Log:
                 )  # fmt: skip
             else:
                 columns["step"] = role["order"]
-                lacking = self._lacking(first)
+                order = pl.col("order")
+                each = rows.group_by("user", "episode").agg(most=order.max(), n=order.n_unique())
+                lacking = share(each["most"] - first + 1 != each["n"])
                 if first:
                     keys.append(Key("source.first_step", str(first), "steps of the log begin with it", f"{first}"))
                 if lacking:
@@ -894,10 +883,7 @@ class _Log:
                 )
         columns |= {r: role[r] for r in ("reward", "terminated") if r in role}
         inner = ", ".join(f"{key} = {quoted(column)}" for key, column in columns.items())
-        return [
-            *keys,
-            Key("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content"),
-        ]
+        return [*keys, Key("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content")]
 
     def _counted(self) -> tuple[bool, int]:
         """Whether the order numbers the steps, and the first number."""
@@ -911,12 +897,6 @@ class _Log:
         single = share(rows.drop_nulls("order").select(pl.struct("user", "episode", "order").is_unique()).to_series())
         steady = share(first == start) > 0.5
         return start in (0, 1) and steady and single > 0.95, start
-
-    def _lacking(self, first: int) -> float:
-        each = self.rows.group_by("user", "episode").agg(
-            pl.col("order").max().alias("most"), pl.col("order").n_unique().alias("n")
-        )
-        return share(each["most"] - first + 1 != each["n"])
 
     def _ordering(self) -> str:
         gaps = (
@@ -1013,11 +993,10 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         for name in columns
         if name not in role.values() and looking.is_later(name, [role["state"]])
     ]
-    used = {*role.values(), *users, *parts}
     beside = [
         c.name
         for c in columns.values()
-        if c.name not in used and c.distinct > 1 and c.is_measured and not c.is_late
+        if c.name not in taken and c.distinct > 1 and c.is_measured and not c.is_late
         if not looking.is_later(c.name, columns) and not looking.came_after(c.name)
     ]
     if beside:
@@ -1027,12 +1006,11 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
             f"not in the card: {', '.join(map(repr, beside))}. If who got which action was decided by one of them, its "
             f"effect is taken for the action's: let it be a part of the state, such as {option}; `inspect` tests it"
         )
-    people, episode = columns[role["user"]], role.get("episode", role["user"])
-    row_users = people.cells.to_frame("user").select(canonical(pl.first())).to_series()
-    row_episodes = columns[episode].cells.to_frame("episode").select(canonical(pl.first())).to_series()
-    rows = frame.select(row_users, row_episodes).with_columns(
-        **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
-    )
+    people = columns[role["user"]]
+    ids = pl.DataFrame({"user": people.cells, "episode": columns[role.get("episode", role["user"])].cells})
+    order = columns[role["order"]].values if "order" in role else pl.lit(0.0)
+    rows = ids.select(canonical(pl.all())).with_columns(order=order)
+    row_users = rows["user"]
     if role.get("order") in read.optional:
         # the outcome of an episode stands behind its rows if its file has no date
         rows = rows.with_columns(

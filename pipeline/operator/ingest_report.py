@@ -211,12 +211,7 @@ def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> Dump | None
         values = pl.concat([odd.select(number_of(pl.col(name).cast(pl.String)).alias("v")) for name in cells])
         different = _collect(values.drop_nulls().unique())["v"].sort()
         fit = _steps_that_fit(different.head(_REWARDS).to_numpy(), card)
-    return {
-        "rows": rows,
-        "share": rows / max(1, snapshot.rows),
-        "steps": card.reward.steps,
-        "steps_that_fit": fit,
-    }
+    return {"rows": rows, "share": rows / max(1, snapshot.rows), "steps": card.reward.steps, "steps_that_fit": fit}
 
 
 def _over_total(snapshot: Snapshot, card: Card) -> int:

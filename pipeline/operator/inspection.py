@@ -9,7 +9,6 @@ import json
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -128,21 +127,6 @@ def noise(card: Card, n_sa: Integers, allowed: Bools, budget: str, share: float)
 _COLUMNS = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state", "terminated"]
 
 
-@dataclass
-class EpisodeSums:
-    """Sums over partitions: ``lengths (H + 1,)``, episodes by number of steps; ``episodes``, people by their number."""
-
-    lengths: Integers
-    episodes: Counter[int] = field(default_factory=Counter[int])
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Add the episodes of whole users."""
-        lengths = rows.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
-        self.lengths += np.bincount(lengths["length"].to_numpy(), minlength=len(self.lengths))
-        people_by_episodes = lengths.group_by("user_id").len("episodes").group_by("episodes").len("people")
-        self.episodes.update(dict(people_by_episodes.iter_rows()))
-
-
 def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Dump:
     """Facts of a snapshot, one partition in memory at a time; ``files``: its log, None: the card's files.
 
@@ -151,13 +135,10 @@ def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None 
     d, rows = card.domain, max(1, snapshot.rows)
     visits = np.zeros((d.horizon, len(d.live_states), len(d.action_labels)), dtype=np.int64)
     n_sa, successors = np.zeros((d.table_steps, *visits.shape[1:]), dtype=np.int64), np.int64(0)
-    episodes = EpisodeSums(np.zeros(d.horizon + 1, dtype=np.int64))
     for part in snapshot.part_files:
-        part_rows = pl.read_parquet(part, columns=_COLUMNS)
-        tables = count_rows(part_rows, card)
+        tables = count_rows(pl.read_parquet(part, columns=_COLUMNS), card)
         n_sa += tables["n_sa"]
         successors = successors + tables["n_sas"].sum((0, 1, 2))
-        episodes.add(part_rows)
     scan, reward = pl.scan_parquet(snapshot.part_files), pl.col("reward")
     # before any cap of cells
     cells = scan.group_by("step", "state", "action").len().collect(engine="streaming")
@@ -166,7 +147,7 @@ def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None 
     sums = scan.select(unknown=pl.col("next_state").null_count(), **ends).collect(engine="streaming").row(0, named=True)
     unknown, counted = sums.pop("unknown"), np.broadcast_to(successors, len(d.state_labels))
     return {
-        **snapshot_facts(snapshot, card, episodes, visits.sum((1, 2))),
+        **snapshot_facts(snapshot, card),
         "coverage": coverage(card, n_sa, d.allowed),
         "behaviour": behaviour(card, visits.sum(0)),
         "shares": {
@@ -192,8 +173,15 @@ def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None 
     }
 
 
-def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Integers) -> Dump:
+def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> Dump:
     """Number and sizes of a snapshot, rules that rows broke or that have a tolerance, people and episodes."""
+    by_length, people = np.zeros(card.domain.horizon + 1, dtype=np.int64), Counter[int]()
+    for part in snapshot.part_files:
+        # each user is whole in one part
+        users = pl.read_parquet(part, columns=["user_id", "episode_id"])
+        episodes = users.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
+        by_length += np.bincount(episodes["length"].to_numpy(), minlength=len(by_length))
+        people.update(dict(episodes.group_by("user_id").len("n").group_by("n").len("people").iter_rows()))
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
     return {
         "dataset": card.name,
@@ -218,11 +206,11 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by
             "counted": snapshot.users,
             "counted_over_declared": snapshot.users / card.unit.users_public,
             "cap_of_episodes": card.unit.episodes_per_user,
-            "most_episodes_kept": max(sums.episodes, default=0),
-            "with_several_episodes": sum(people for several, people in sums.episodes.items() if several > 1),
+            "most_episodes_kept": max(people, default=0),
+            "with_several_episodes": sum(people[n] for n in people if n > 1),
             **_over_cap(snapshot, card),
         },
-        "steps": _step_facts(sums.lengths, rows_by_step),
+        "steps": _step_facts(by_length, snapshot),
     }
 
 
@@ -241,8 +229,11 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> Dump:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def _step_facts(by_length: Integers, rows_by_step: Integers) -> Dump:
-    """Facts of the lengths of episodes, ``by_length (H+1,)``, and of the rows of each step, ``(H,)``."""
+def _step_facts(by_length: Integers, snapshot: Snapshot) -> Dump:
+    """Facts of the lengths of episodes, ``by_length (H+1,)``, and of the rows of each step."""
+    rows = pl.scan_parquet(snapshot.part_files).group_by("step").len().collect(engine="streaming")
+    rows_by_step = np.zeros(len(by_length) - 1, dtype=np.int64)
+    rows_by_step[rows["step"].to_numpy()] = rows["len"].to_numpy()
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes
     lengths = np.arange(len(by_length))
@@ -271,19 +262,14 @@ _BEYOND = 1 + 1e-5
 def inspect_vectors(snapshot: Snapshot, card: LqCard) -> Dump:
     """Facts of a snapshot of vectors, one partition in memory at a time; ``docs/operate.md`` lists the keys."""
     d, rows = card.domain, max(1, snapshot.rows)
-    episodes, by_step = EpisodeSums(np.zeros(d.horizon + 1, dtype=np.int64)), np.zeros(d.horizon, dtype=np.int64)
-    for part in snapshot.part_files:
-        episodes.add(pl.read_parquet(part, columns=["user_id", "episode_id"]))
     scan = pl.scan_parquet(snapshot.part_files)
-    step_counts = scan.group_by("step").len().collect(engine="streaming")
-    by_step[step_counts["step"].to_numpy()] = step_counts["len"].to_numpy()
     declared = {role: d.action if role == "action" else d.observation for role in ROLES}
     relative_lengths = {role: _length(role, v.size) / v.radius for role, v in declared.items()}
     beyond = pl.any_horizontal((part > _BEYOND).fill_null(value=False) for part in relative_lengths.values())
     with_next = pl.col("next_observation").count()
     sums = scan.select(far=beyond.sum(), known=with_next).collect(engine="streaming").row(0, named=True)
     return {
-        **snapshot_facts(snapshot, card, episodes, by_step),
+        **snapshot_facts(snapshot, card),
         "shares": {"unknown_next_observation": 1 - sums["known"] / rows, "shortened": sums["far"] / rows},
         "vectors": {role: _summarise(scan, role, v, relative_lengths[role]) for role, v in declared.items()},
     }

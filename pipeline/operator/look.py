@@ -104,12 +104,9 @@ def read_files(paths: Sequence[Path], rename: Mapping[str, str]) -> Read:
             frames[str(path)] = pl.concat([_as_text(batch.frame) for batch in batches])
     if not frames:
         raise CardError("draft: the files hold no row")
-    names_of = {place: _common_names(frame.columns, rename) for place, frame in frames.items()}
-    _ask_for_headers({place: frame.rename(names_of[place]) for place, frame in frames.items()}, rename)
-    renamed = [
-        frame.rename(names_of[place]).with_columns(pl.lit(Path(place).name).alias(PART))
-        for place, frame in frames.items()
-    ]
+    frames = {place: frame.rename(_common_names(frame.columns, rename)) for place, frame in frames.items()}
+    _ask_for_headers(frames, rename)
+    renamed = [frame.with_columns(pl.lit(Path(place).name).alias(PART)) for place, frame in frames.items()]
     every = pl.concat(renamed, how="diagonal")
     return Read(
         every,
@@ -240,19 +237,8 @@ ROLES = tuple(_NAMES)
 _WEAK = ("uuid", "id")
 # words of names of what was there before a decision, and of what came after it
 _BEFORE = {
-    "before",
-    "prior",
-    "previous",
-    "prev",
-    "past",
-    "last",
-    "baseline",
-    "initial",
-    "pre",
-    "history",
-    "earlier",
-    "lag",
-}
+    "before", "prior", "previous", "prev", "past", "last", "baseline", "initial", "pre", "history", "earlier", "lag",
+}  # fmt: skip
 _AFTER = {"after", "afterwards", "later", "post", "final", "followup"}
 # roles that what was there before cannot play
 _NOW = ("order", "action", "reward")
@@ -282,17 +268,9 @@ NUMBER = (
 )
 # ratios of units, which are proposed if a log has several
 _WORTH = {
-    "µg": 1e-6,
-    "ug": 1e-6,
-    "mcg": 1e-6,
-    "mg": 1e-3,
-    "g": 1.0,
-    "kg": 1e3,
-    "ml": 1e-3,
-    "cl": 1e-2,
-    "dl": 0.1,
-    "l": 1.0,
-}
+    **dict.fromkeys(("µg", "ug", "mcg"), 1e-6), "mg": 1e-3, "g": 1.0, "kg": 1e3,
+    "ml": 1e-3, "cl": 1e-2, "dl": 0.1, "l": 1.0,
+}  # fmt: skip
 
 # most missing cells of a column that orders rows, if another has fewer
 _SELDOM = 0.01

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import groupby
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -50,13 +51,11 @@ class Draft:
     def toml(self) -> str:
         """Text of the card."""
         lines = [_HEAD, "schema_version = 2"]
-        table = ""
-        for entry in self.keys:
-            head, _, key = entry.key.rpartition(".")
-            if head != table:
-                lines += ["", f"[{head}]"]
-                table = head
-            lines.append(f"{key} = {entry.value}" + (f"  # {entry.why}" if entry.why else ""))
+        for table, entries in groupby(self.keys, lambda entry: entry.key.rpartition(".")[0]):
+            lines += ["", f"[{table}]"] if table else []
+            for entry in entries:
+                key = entry.key.rpartition(".")[2]
+                lines.append(f"{key} = {entry.value}" + (f"  # {entry.why}" if entry.why else ""))
         return "\n".join(lines) + "\n"
 
     @property
@@ -83,28 +82,24 @@ class Draft:
         agent, why = self.agent
         share = share_that_judges(int(values["unit.users_public"]), agent, _RHO)
         least = people_needed(None, agent, _RHO)
-        judges = ["", f"# no [evaluate]: at this rho it takes {least:,} people to hold some out"]
+        judges = f"# no [evaluate]: at this rho it takes {least:,} people to hold some out"
         if agent == "dp-one-step" and not self._single:
             apart = "of steps that are apart none of its intervals was measured, of steps alike (stationary) some were"
-            judges = ["", f"# no [evaluate]: {apart}"]
+            judges = f"# no [evaluate]: {apart}"
         elif share is not None:
-            judges = [
-                "",
-                "[evaluate]",
-                f"people = {share}  # this share does not choose the policy: it tests it, at no cost",
-            ]
-        lines = [
-            "# For the card that `reticent draft` proposed: `reticent plan` says what it costs, and reads no row.",
-            "[recipe]",
-            f"name = {values['name']}",
-            f"card = {quoted(CARD)}",
-            f'agent = "{agent}"  # {why}',
-            "",
-            "[privacy]",
-            f"rho = {_RHO}  # of what [budget] has for the life of this data",
-            *judges,
-        ]
-        return "\n".join(lines) + "\n"
+            judges = f"[evaluate]\npeople = {share}  # this share does not choose the policy: it tests it, at no cost"
+        return f"""\
+# For the card that `reticent draft` proposed: `reticent plan` says what it costs, and reads no row.
+[recipe]
+name = {values["name"]}
+card = {quoted(CARD)}
+agent = "{agent}"  # {why}
+
+[privacy]
+rho = {_RHO}  # of what [budget] has for the life of this data
+
+{judges}
+"""
 
     def _card(self) -> Card:
         """The proposed card, as the recipe would read it."""

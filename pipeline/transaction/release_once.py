@@ -18,9 +18,9 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import RECIPE, check_since, is_look, look_number
 from pipeline.ledger.people import MARK, mark_of
 from pipeline.logs.contribution_bounding import IDS
-from pipeline.logs.parts import Split, editions_until, part_key, split_people
+from pipeline.logs.parts import Split, editions_until, forget, part_key, split_people
 from pipeline.logs.store import Snapshot, check_parts, check_source, find_snapshot
-from pipeline.logs.summing import HERE, Resources, forget
+from pipeline.logs.summing import HERE, Resources
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.transaction.drawing import Charge, Drawing, Gate, Splitting, key_of, total_charge
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction, write_exact

@@ -90,7 +90,7 @@ def polars_read(files: list[Path], columns: list[str]) -> Tables:
 
 def ours(files: list[Path], columns: list[str]) -> Tables:
     from pipeline.logs.aggregate import aggregate
-    from pipeline.logs.summing import forget
+    from pipeline.logs.parts import forget
 
     rewards = "reward" in columns
     snapshot = Snapshot("speed", 1, files[0].parent, "synthetic", "", "", "", 0, 0, 0, 0, {}, len(files))

@@ -19,8 +19,9 @@ from pipeline.declaration.card import load_card
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.elsewhere import Elsewhere, Here, OnDask, OnProcesses
 from pipeline.logs.ingest import ingest
+from pipeline.logs.parts import forget
 from pipeline.logs.store import latest
-from pipeline.logs.summing import Resources, forget, sum_snapshot
+from pipeline.logs.summing import Resources, sum_snapshot
 from tests.benchmarks.scale_log import write_log
 from tests.campaigns.rows import markdown, markdown_row
 from tests.logs.dask_cluster import Cluster, dask_cluster

@@ -23,8 +23,8 @@ from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
+from pipeline.logs.parts import forget
 from pipeline.logs.store import latest
-from pipeline.logs.summing import forget
 from pipeline.privacy.noise import OsNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum

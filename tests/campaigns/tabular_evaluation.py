@@ -28,7 +28,7 @@ from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.parts import evaluates, part_key
-from pipeline.logs.regression_sums import add_tallies
+from pipeline.logs.regression_sums import TallySums
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
@@ -110,8 +110,11 @@ def _linear(
 ) -> tuple[Evaluated, Policy]:
     """The same of a linear policy."""
     r = e.request
-    tallies = add_tallies(r.card, r.plan.terms.value_steps, r.plan.reward_steps, learn)
-    rows = TalliedRows(r.plan.features, lambda: {"both": tallies}, "synthetic")
+    work = TallySums(r.card, r.plan.terms.value_steps, r.plan.reward_steps, split=False)
+    sums = work.zero()
+    for people in learn:
+        work.add_rows(sums, "both", people.select(work.columns))
+    rows = TalliedRows(r.plan.features, lambda: work.tallies(sums), "synthetic")
     learnt = learn_linear(r, draw_linear(r, rows, noise))
     if rng is not None:
         learnt = replace(learnt, policy=_at_random(learnt.policy, rng))

@@ -21,9 +21,8 @@ from flows import cli
 from flows.config.home import Work
 from flows.jobs.intake import ingest_edition
 from pipeline.logs.aggregate import aggregate
-from pipeline.logs.parts import Split, evaluates, part_key, split_people
+from pipeline.logs.parts import Split, evaluates, forget, part_key, split_people
 from pipeline.logs.store import check_delivery, earlier_twin, latest
-from pipeline.logs.summing import forget
 from pipeline.privacy.continual import exact_rows
 from pipeline.privacy.noise import OsNoise
 from pipeline.statistics import private_sum

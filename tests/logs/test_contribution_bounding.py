@@ -17,9 +17,8 @@ from pipeline.declaration.toml import DamagedError
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs.aggregate import count_new, count_rows
 from pipeline.logs.contribution_bounding import hash_width, keyed_hash
-from pipeline.logs.parts import Split, evaluates, part_key, split_people
+from pipeline.logs.parts import Split, evaluates, forget, part_key, split_people
 from pipeline.logs.store import Snapshot, latest, part_file
-from pipeline.logs.summing import forget
 from reticent import Card
 from tests.conftest import card_dict
 from tests.flows.shop import lay_out, rows

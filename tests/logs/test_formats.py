@@ -19,7 +19,7 @@ from pipeline.logs import sources
 from pipeline.logs.decode import NUMBERS
 from pipeline.logs.readers import batch, lines
 from pipeline.logs.readers import batch as framing
-from pipeline.logs.readers.batch import RECORD_BYTES, cell_type, readable_times
+from pipeline.logs.readers.batch import RECORD_BYTES, Request, cell_type, readable_times
 from reticent import LogError
 from tests.logs.conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine, write_arrow
 
@@ -127,7 +127,7 @@ def test_byte_order_mark_carriage_returns_blank_lines_and_small_blocks_change_no
     # those with an escape are parsed alone, and stay in their place
     told = [json.dumps({"a": i, "b": "x" * (i % 7) + "\n" * (i % 4 == 0)}) for i in range(30)]
     (tmp_path / "x.ndjson").write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(told).encode())
-    batches = list(lines.read_ndjson(tmp_path / "x.ndjson", ["a"]))
+    batches = list(lines.read_ndjson(tmp_path / "x.ndjson", Request(["a"])))
     assert len(batches) > 5
     assert [x for b in batches for x in b.frame["a"]] == [str(i) for i in range(30)]
     assert [x for b in batches for x in b.lines] == [1 + 2 * i for i in range(30)]

@@ -156,7 +156,7 @@ class Dying(OnProcesses):
         self.over = over
 
     def each(self, tasks: Iterable[Any], seen: Seen) -> Iterator[tuple[Any, Any]]:
-        def chosen() -> Iterator[FileTask[Any]]:
+        def chosen() -> Iterator[FileTask]:
             for task in tasks:
                 over = next((name for name in self.over if name in task.named), None)
                 yield task if over is None else Mortal(task, self.over[over])

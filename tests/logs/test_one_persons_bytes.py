@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import lines
-from pipeline.logs.readers.batch import RECORD_BYTES, Batch
+from pipeline.logs.readers.batch import RECORD_BYTES, Batch, Request
 from reticent import Card, LogError, LqCard
 from tests.logs.conftest import HEAD, canonical, ingest, make_card, quarantine, write_arrow
 from tests.logs.layouts import card_of, cards
@@ -250,7 +250,7 @@ def test_a_block_of_lines_reads_as_each_line_alone(told, kind):
         with tempfile.TemporaryDirectory() as name:
             path = Path(name) / "x"
             path.write_bytes((b"a,b\n" if kind == "csv" else b"\n") + data)
-            found = lines.read_csv(path, ["a", "b"]) if kind == "csv" else lines.read_ndjson(path, ["a", "b"])
+            found = (lines.read_csv if kind == "csv" else lines.read_ndjson)(path, Request(["a", "b"]))
             return list(found)
 
     rows, lost = alone(read, [line + b"\n" for line in told])

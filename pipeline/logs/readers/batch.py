@@ -11,7 +11,7 @@ text would end the process.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -168,10 +168,10 @@ def take_fields(names: list[str], types: Types) -> list[pl.Expr]:
     return [located[1].alias(name) for name in names if (located := field(name, types)) is not None]
 
 
-def column_of(name: str, types: Types) -> str | None:
-    """Column that holds a name."""
-    located = field(name, types)
-    return None if located is None else located[1].meta.root_names()[0]
+def columns_of(names: Iterable[str], types: Types) -> list[str]:
+    """Columns that hold the ``names`` which exist, each once."""
+    located = (field(name, types) for name in names)
+    return list(dict.fromkeys(entry[1].meta.root_names()[0] for entry in located if entry is not None))
 
 
 def _type_of(dtype: Any) -> pl.DataType:

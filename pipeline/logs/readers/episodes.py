@@ -28,55 +28,30 @@ its last one.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from pipeline.declaration.card import LogColumns
 from pipeline.declaration.source import EventColumn, Meds
 from pipeline.declaration.toml import CardError, LogError
 from pipeline.logs.contribution_bounding import canonical, person_key
 from pipeline.logs.decode import read_flag
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import hdf5
-from pipeline.logs.readers.batch import (
-    BATCH_ROWS,
-    NO_LINES,
-    NUMBERED,
-    Batch,
-    Request,
-    parquet_types,
-    read_parquet,
-    readable_times,
-    row_count,
-)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Columns that determine where an episode ends.
-
-    ``user``: column of user ids; None if the episode is the unit.
-    ``flags``: columns that are true at an end.  ``chain``: pairs of columns (next state, state).
-    """
-
-    user: str | None
-    flags: tuple[str, ...]
-    chain: tuple[tuple[str, str], ...]
-
-    @property
-    def columns(self) -> list[str]:
-        """All these columns."""
-        columns = [*self.flags, *(column for pair in self.chain for column in pair)]
-        return list(dict.fromkeys(columns if self.user is None else [self.user, *columns]))
+from pipeline.logs.readers.batch import BATCH_ROWS, NUMBERED, Batch, Request, parquet_types, read_parquet
 
 
 class Cutter:
-    """Numbers the rows of one file, batch after batch; holds the last row of each user."""
+    """Numbers the rows of one file, batch after batch; holds the last row of each user.
 
-    def __init__(self, cut: Cut, path: Path, mark: str) -> None:
-        self._cut, self._path, self._mark = cut, path, mark
+    ``log``: its ``flags`` are true at an end of an episode, and its ``chain`` (next state, state) breaks there.
+    """
+
+    def __init__(self, log: LogColumns, path: Path, mark: str) -> None:
+        self._log, self._path, self._mark = log, path, mark
         self._last: pl.DataFrame | None = None
 
     def number_rows(self, batch: Batch) -> Batch:
@@ -84,16 +59,16 @@ class Cutter:
 
         Raises LogError if a row is set aside and there are no users: episodes are then unknown.
         """
-        cut = self._cut
+        log = self._log
         over, unread = self._flags(batch.frame)
-        batch = batch.set_aside(unread, f"{' or '.join(cut.flags)} cannot be read")
-        if cut.user is None and len(batch.malformed):
+        batch = batch.set_aside(unread, f"{' or '.join(log.flags)} cannot be read")
+        if log.user is None and len(batch.malformed):
             raise LogError(
                 f"{self._path.name}: line {batch.malformed['line'][0]}: malformed, or a flag in it cannot be read, and "
                 "here the order of the rows tells the episodes; mend the line"
             )
-        user = pl.lit(0) if cut.user is None else person_key(pl.col(cut.user), batch.frame.schema[cut.user])
-        chain = [_comparable(*(batch.frame[column] for column in pair)) for pair in cut.chain]
+        user = pl.lit(0) if log.user is None else person_key(pl.col(log.user), batch.frame.schema[log.user])
+        chain = [_comparable(*(batch.frame[column] for column in pair)) for pair in log.chain]
         rows = batch.frame.select(
             user.alias("_user"),
             over.filter(~unread).alias("_over"),
@@ -102,7 +77,7 @@ class Cutter:
         ).with_columns(_number=pl.lit(None, dtype=pl.Int64), _step=pl.lit(None, dtype=pl.Int64))
         carried_rows = 0 if self._last is None else len(self._last)
         rows = pl.concat([self._last, rows]) if self._last is not None else rows
-        rows = rows.with_columns(_new=_starts(len(cut.chain)))
+        rows = rows.with_columns(_new=_starts(len(log.chain)))
         rows = rows.with_columns(
             pl.col("_number").first().over("_user").fill_null(-1) + pl.col("_new").cum_sum().over("_user"),
             _place=pl.int_range(pl.len(), dtype=pl.Int64).over("_user"),
@@ -119,7 +94,7 @@ class Cutter:
         """Whether each row ends its episode, and whether that cannot be read."""
         none = pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(frame))
         over, unread = none, none
-        for column in self._cut.flags:
+        for column in self._log.flags:
             flag = read_flag(framing.readable_times(frame[column]))
             over, unread = over | flag["value"], unread | flag["unread"]
         return over, unread
@@ -162,12 +137,12 @@ def transition_types(path: Path, request: Request, inner: _Types) -> dict[str, p
     return types | NUMBERED
 
 
-def read_transitions(path: Path, request: Request, inner: _Read, cut: Cut) -> Iterator[Batch]:
+def read_transitions(path: Path, request: Request, inner: _Read, log: LogColumns) -> Iterator[Batch]:
     """Yield the table's batches, rows numbered.
 
     Raises LogError if a line is malformed or a flag cannot be read, and there are no users.
     """
-    cutter = Cutter(cut, path, request.mark)
+    cutter = Cutter(log, path, request.mark)
     for batch in inner(path, replace(request, columns=request.without(*NUMBERED))):
         numbered = cutter.number_rows(batch)
         yield replace(numbered, frame=numbered.frame.select(request.columns))
@@ -176,7 +151,7 @@ def read_transitions(path: Path, request: Request, inner: _Read, cut: Cut) -> It
 _TIMEOUTS = "timeouts"
 
 
-def d4rl_types(path: Path, request: Request, cut: Cut) -> dict[str, pl.DataType]:
+def d4rl_types(path: Path, request: Request, log: LogColumns) -> dict[str, pl.DataType]:
     """Columns and their types.
 
     Raises LogError if the file is damaged, or its arrays have different lengths.
@@ -184,28 +159,27 @@ def d4rl_types(path: Path, request: Request, cut: Cut) -> dict[str, pl.DataType]
     """
     with hdf5.open_hdf5(path) as file:
         data = hdf5.arrays(file, path, "/")
-        if _TIMEOUTS in data and _TIMEOUTS not in cut.flags:
+        if _TIMEOUTS in data and _TIMEOUTS not in log.flags:
             raise CardError(f"{path.name}: the file has {_TIMEOUTS!r}; map truncated = 'timeouts' in source.columns")
         types = framing.field_types(request.columns, {name: hdf5.type_of(x) for name, x in data.items()})
         _length(path, data, types, request)
         return types | NUMBERED
 
 
-def read_d4rl(path: Path, request: Request, cut: Cut) -> Iterator[Batch]:
+def read_d4rl(path: Path, request: Request, log: LogColumns) -> Iterator[Batch]:
     """Yield the rows, a bounded number at a time.
 
     Raises LogError if the file is damaged, or if a flag cannot be read and there are no users.
     """
-    cutter = Cutter(cut, path, request.mark)
+    cutter = Cutter(log, path, request.mark)
     with hdf5.open_hdf5(path) as file:
         data = hdf5.arrays(file, path, "/")
         types = {name: hdf5.type_of(x) for name, x in data.items()}
         names = request.without(*NUMBERED)
-        bases = dict.fromkeys(base for name in names if (base := framing.column_of(name, types)) is not None)
         rows = _length(path, data, types, request)
         for low in range(0, rows, BATCH_ROWS):
             high = min(rows, low + BATCH_ROWS)
-            entries = {base: hdf5.values(data[base], low, high) for base in bases}
+            entries = {base: hdf5.values(data[base], low, high) for base in framing.columns_of(names, types)}
             odd = np.any([hdf5.no_text(cells) for cells in entries.values()], axis=0)
             frame = pl.DataFrame({base: hdf5.series(cells) for base, cells in entries.items()})
             lines = framing.lines_from(low + 1, high - low)
@@ -215,8 +189,8 @@ def read_d4rl(path: Path, request: Request, cut: Cut) -> Iterator[Batch]:
 
 
 def _length(path: Path, data: dict[str, hdf5.Stored], types: dict[str, pl.DataType], request: Request) -> int:
-    bases = sorted({base for name in request.without(*NUMBERED) if (base := framing.column_of(name, types)) in data})
-    lengths = {base: len(data[base]) for base in bases}
+    bases = framing.columns_of(request.without(*NUMBERED), types)
+    lengths = {base: len(data[base]) for base in sorted(bases) if base in data}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{base} {length}" for base, length in lengths.items())
         raise LogError(f"{path.name}: arrays of different lengths ({listed}); write the file again")
@@ -258,7 +232,7 @@ def read_rlds(path: Path, request: Request, user: str | None = None, *, real: bo
             "an episode"
         )
     names = [name.removeprefix(NEXT) if name.startswith(NEXT + SEEN) else name for name in request.without(*_MADE)]
-    bases = dict.fromkeys(base for name in [*names, *_FLAGS] if (base := framing.column_of(name, types)) is not None)
+    bases = framing.columns_of([*names, *_FLAGS], types)
     columns = [b for b in bases if not nested or b in stored] + ([STEPS] if nested else [])
     waiting = pl.DataFrame()
     for batch in read_parquet(path, columns, EPISODE_BYTES if nested else framing.RECORD_BYTES):
@@ -385,8 +359,8 @@ def lerobot_types(path: Path, request: Request) -> dict[str, pl.DataType]:
     if missing := [column for column in INDICES.values() if not types.get(column, pl.Object()).is_integer()]:
         raise LogError(f"{path.name}: no integers {missing[0]!r}; is this a LeRobot data file?")
     frames = framing.read_facts(lerobot_root(path) / "meta" / "info.json").get("total_frames")
-    counted = sum(map(row_count, sorted(path.parent.parent.glob("*/*.parquet")))) if frames is not None else None
-    if counted != frames:
+    files = sorted(path.parent.parent.glob("*/*.parquet"))
+    if frames is not None and (counted := sum(map(framing.row_count, files))) != frames:
         raise LogError(
             f"{path.name}: {counted} frames in data/, meta/info.json tells of {frames}; copy the data set again"
         )
@@ -396,8 +370,8 @@ def lerobot_types(path: Path, request: Request) -> dict[str, pl.DataType]:
 def read_lerobot(path: Path, request: Request) -> Iterator[Batch]:
     """Yield the rows; errors as of :func:`~pipeline.logs.readers.batch.read_parquet`."""
     types = parquet_types(path)
-    bases = dict.fromkeys(framing.column_of(INDICES.get(name, name), types) for name in request.columns)
-    for batch in read_parquet(path, [base for base in bases if base is not None]):
+    bases = framing.columns_of([INDICES.get(name, name) for name in request.columns], types)
+    for batch in read_parquet(path, bases):
         frame = batch.frame
         if "episode" in request.columns:
             frame = frame.with_columns(framing.mark_numbers(request.mark, pl.col("episode_index")).alias("episode"))
@@ -411,7 +385,7 @@ _SECOND = 1_000_000
 _BY = ["subject_id", "episode"]
 
 
-def meds_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
+def meds_types(path: Path, _: Request, meds: Meds) -> dict[str, pl.DataType]:
     """Columns of the windows and their types.
 
     Raises LogError if the shard is damaged or not MEDS.
@@ -437,14 +411,17 @@ def read_meds(path: Path, request: Request, meds: Meds, horizon: int) -> Iterato
 
     Raises LogError if the shard is damaged.
     """
-    meds_types(path, meds)
+    meds_types(path, request, meds)
     ends, waiting, seen = _last_rows(path), pl.DataFrame(), 0
     for batch in read_parquet(path, _COLUMNS):
         seen += len(batch.lines) + len(batch.malformed)
         batch = batch.set_aside(batch.frame["subject_id"].is_null(), "no subject")
         rows = batch.frame.with_columns(
             pl.col("subject_id").cast(pl.Int64),
-            readable_times(batch.frame["time"]).dt.cast_time_unit("us").dt.replace_time_zone(None).cast(pl.Int64),
+            framing.readable_times(batch.frame["time"])
+            .dt.cast_time_unit("us")
+            .dt.replace_time_zone(None)
+            .cast(pl.Int64),
             pl.col("numeric_value").cast(pl.Float64),
             pl.Series("line", batch.lines),
         )
@@ -480,7 +457,7 @@ def _windows_batch(events: pl.DataFrame, request: Request, meds: Meds, horizon: 
         keys = [*_BY, "step"]
         rows = rows.join(values.rename({"value": name}), on=keys, how="left", maintain_order="left")
         rows = rows.with_columns(_finished(pl.col(name), reading).alias(name))
-    return Batch(rows.select(request.columns), rows["line"].to_numpy(), NO_LINES)
+    return Batch(rows.select(request.columns), rows["line"].to_numpy(), framing.NO_LINES)
 
 
 def _coded(codes: list[str]) -> pl.Expr:

@@ -168,7 +168,11 @@ def guess_separator(path: Path) -> str:
     return max(",;\t|", key=lambda mark: line.count(mark.encode()))
 
 
-def header(path: Path, separator: str = ",") -> list[str]:
+def _separator(path: Path, request: Request) -> str:
+    return guess_separator(path) if request.separator == "auto" else request.separator
+
+
+def header(path: Path, separator: str) -> list[str]:
     """Read the column names on line 1.
 
     Raises LogError if the file is empty, or its first line is not UTF-8 text or no line of a CSV.
@@ -186,17 +190,19 @@ def header(path: Path, separator: str = ",") -> list[str]:
     return names
 
 
-def csv_types(path: Path, separator: str = ",") -> dict[str, pl.DataType]:
+def csv_types(path: Path, request: Request) -> dict[str, pl.DataType]:
     """Columns that the header names once; all are text."""
-    return {column: pl.String() for column, times in Counter(header(path, separator)).items() if times == 1}
+    names = header(path, _separator(path, request))
+    return {column: pl.String() for column, times in Counter(names).items() if times == 1}
 
 
-def read_csv(path: Path, columns: list[str], separator: str = ",") -> Iterator[Batch]:
-    """Yield the cells of ``columns`` (each once in the header) as text; a line that is no row is malformed."""
+def read_csv(path: Path, request: Request) -> Iterator[Batch]:
+    """Yield the cells of the columns (each once in the header) as text; a line that is no row is malformed."""
+    separator = _separator(path, request)
     names = header(path, separator)
     for lines in frame_lines(path, header=True):
         good = _well_formed(lines, len(names), separator)
-        frame = _parsed(lines.bytes_of(good), names, columns, separator)
+        frame = _parsed(lines.bytes_of(good), names, request.columns, separator)
         yield Batch(frame, lines.numbers[good], lines.malformed(~good))
 
 
@@ -235,14 +241,14 @@ def _well_formed(lines: Lines, fields: int, separator: str) -> Bools:
 IMPRESSION = "impression"
 
 
-def obp_types(path: Path) -> dict[str, pl.DataType]:
+def obp_types(path: Path, _: Request) -> dict[str, pl.DataType]:
     """Columns of the header and ``impression``; all are text."""
-    return {**csv_types(path), IMPRESSION: pl.String()}
+    return {**csv_types(path, Request([])), IMPRESSION: pl.String()}
 
 
 def read_obp(path: Path, request: Request) -> Iterator[Batch]:
     """Yield the rows; errors as of :func:`~pipeline.logs.readers.lines.read_csv`."""
-    for batch in read_csv(path, request.without(IMPRESSION)):
+    for batch in read_csv(path, Request(request.without(IMPRESSION))):
         numbers = mark_numbers(request.mark, pl.lit(pl.Series(batch.lines))).alias(IMPRESSION)
         yield Batch(batch.frame.with_columns(numbers).select(request.columns), batch.lines, batch.malformed)
 
@@ -272,14 +278,14 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def read_ndjson(path: Path, columns: list[str], lists: frozenset[str] = frozenset()) -> Iterator[Batch]:
-    """Yield the values of the keys ``columns`` as text; a key that is missing is null.
+def read_ndjson(path: Path, request: Request) -> Iterator[Batch]:
+    """Yield the values of the requested keys as text; a key that is missing is null.
 
     A line that is no object, repeats one of these keys, or holds a list or an object under one of them, is malformed;
     under a key of ``lists`` a flat list is its text, such as ``[0.5, 1]``.
     """
     for lines in frame_lines(path):
-        yield _batch(lines, columns, lists)
+        yield _batch(lines, request.columns, request.lists)
 
 
 def _batch(lines: Lines, columns: list[str], lists: frozenset[str] = frozenset()) -> Batch:
@@ -362,7 +368,7 @@ def _values(data: bytes, raw: NDArray[np.uint8], colon: Integers, cut: Integers)
     return values.set(pl.Series(null), None) if null.any() else values
 
 
-def _object(line: str, columns: list[str], lists: frozenset[str] = frozenset()) -> list[str | None] | None:
+def _object(line: str, columns: list[str], lists: frozenset[str]) -> list[str | None] | None:
     """Parse a line to the text of each cell; None if it is malformed."""
     try:
         pairs = _DECODER.decode(line)
