@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     from pipeline.ledger.chain import Entry
 
 
-def ingest_job(
-    card: CardLike,
-    home: Home,
-    work: Work = ALONE,
-    frame: object = None,
-) -> Dump:
+def ingest_job(card: CardLike, home: Home, work: Work = ALONE, frame: object = None) -> Dump:
     """Logs -> the next edition and its quarantine, whatever came in; operator-only facts.
 
     ``work``: reports bytes done of all, and warnings for the operator.
@@ -66,11 +61,7 @@ def ingest_job(
 
 
 def ingest_edition(
-    card: AnyCard,
-    home: Home,
-    work: Work = ALONE,
-    night: date | None = None,
-    files: Sequence[Path] | None = None,
+    card: AnyCard, home: Home, work: Work = ALONE, night: date | None = None, files: Sequence[Path] | None = None
 ) -> store.Snapshot:
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:

@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from pipeline.facts import learnt
-from pipeline.facts.evaluation import Evaluated, people_needed, share_that_judges
+from pipeline.facts.evaluation import Evaluated, Interval, people_needed, share_that_judges
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
 from pipeline.facts.report import Report, verdict_of
 from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, ends_near, no_test, round_up
@@ -351,48 +351,39 @@ def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
 
 
 def _marks(report: Report) -> list[Mark]:
-    truth, evaluation, v = known_truth(report), report.evaluation, report.value
-    usual = own = None
-    if truth is not None:
-        usual, own = truth.v_behavior, truth.v_policy
-    rows: list[Mark] = []
+    truth, evaluation, baselines = known_truth(report), report.evaluation, report.model_baselines
+    usual, own = (None, None) if truth is None else (truth.v_behavior, truth.v_policy)
     if evaluation is not None:
-        p, judged = evaluation.practice, evaluation.value
-        rows = [
-            _mark(_PRACTICE, (p.estimate, p.lower, p.upper), usual),
-            _mark(_NEW, (judged.estimate, judged.lower, judged.upper), own, own=True),
-        ]
+        rows = [_mark(_PRACTICE, evaluation.practice, usual), _mark(_NEW, evaluation.value, own, own=True)]
     else:
-        rows = [_modelled("practice", report.model_baselines.get("practice"), usual), _new(v, own)]
+        rows = [_modelled("practice", baselines.get("practice"), usual), _new(report.value, own)]
     # a model's estimate does not stand first where people are real
-    if (zero := report.model_baselines.get("zero")) is not None and report.dataset.kind == "synthetic":
+    if (zero := baselines.get("zero")) is not None and report.dataset.kind == "synthetic":
         rows.append(_modelled("doing nothing", zero, None if truth is None else truth.v_zero))
     return rows
 
 
 def _new(v: learnt.ValueFacts, truth: float | None) -> Mark:
     # a trivial end is not drawn
-    lower = None if v.lower_flag == "trivial" else v.lower
-    if lower is None and v.estimate is None:
+    drawn = learnt.Baseline(estimate=v.estimate, lower=None if v.lower_flag == "trivial" else v.lower, upper=v.upper)
+    if drawn.lower is None and v.estimate is None:
         return Mark(_NEW, "no value is claimed", own=True, truth=truth)
-    name = f"{_NEW} ({_MODEL})" if v.status in learnt.NO_GUARANTEE else _NEW
-    return _mark(name, (v.estimate, lower, v.upper), truth, own=True)
+    return _mark(f"{_NEW} ({_MODEL})" if v.status in learnt.NO_GUARANTEE else _NEW, drawn, truth, own=True)
 
 
 def _modelled(name: str, b: learnt.Baseline | None, truth: float | None) -> Mark:
     if b is None or b.trivial:
         return Mark(name, "unknown" if truth is None else f"truly {number(truth, 3)}", truth=truth)
-    return _mark(f"{name} ({_MODEL})", (b.estimate, b.lower, b.upper), truth)
+    return _mark(f"{name} ({_MODEL})", b, truth)
 
 
-def _mark(name: str, known: tuple[float | None, ...], truth: float | None, *, own: bool = False) -> Mark:
-    """``known``: the estimate and both ends of its interval; None where there is none."""
-    estimate, lower, upper = known
+def _mark(name: str, known: Interval | learnt.Baseline, truth: float | None, *, own: bool = False) -> Mark:
+    estimate, lower, upper = known.estimate, known.lower, known.upper
     if lower is None or upper is None:
         words = number(estimate, 3) if lower is None else interval(lower, None)
     else:
-        middle = "" if estimate is None else f"{about(estimate, lower, upper)} "
-        words = f"{middle}({interval(lower, upper)})" if middle else interval(lower, upper)
+        words = interval(lower, upper)
+        words = words if estimate is None else f"{about(estimate, lower, upper)} ({words})"
     return Mark(name, words, estimate, lower, upper, own, truth)
 
 
@@ -597,6 +588,43 @@ _LOGGED = (
     "not those that follow how it went, as of a rule of a later day."
 )
 _COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
+_BENT = (
+    "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
+    "features, or bins of the numbers as states, would show that."
+)
+_WHERE_TO = (
+    "Does an action change the states that people are in at later steps? If so, learn with dp-apvi (measured up to 50 "
+    "states)."
+)
+_COME_AGAIN = (
+    "Does what is done, or comes of it, decide who comes again?",
+    "Can what is done then change how they come again? Then make the visits steps of one episode.",
+)
+_KEEPERS = "Ask those who keep the log: was anything left out for what was done, or for how it went?"
+_RECORDED = (
+    "Was each state noted before its choice, and each action as chosen, however it went?",
+    "Has what comes of a choice changed since the first days of the log?",
+    "Has anybody two ids? Does what one person gets take anything from another?",
+)
+
+
+def _conditions(report: Report, verdict: Verdict) -> list[tuple[str, Sequence[str]]]:
+    """Conditions of a difference beside hidden traits: what the page says of each, and what to ask about it."""
+    missing, several = verdict.left_out is not None, report.dataset.episodes_per_user > 1
+    # of the people who are left out altogether the first screen has a number
+    unsaid, keepers = (f"Other r{_UNSAID[1:]}", ()) if missing else (_UNSAID, (_KEEPERS,))
+    seldom = ("Does it lead to states in which people seldom are?",)
+    listed: list[tuple[bool, str, Sequence[str]]] = [
+        (verdict.features, _FEATURES, (_BENT,)),
+        (verdict.unweighted and not verdict.led, _UNWEIGHTED, seldom),
+        (verdict.led, _LED, (_WHERE_TO,)),
+        (verdict.later, _LATER, ("Did practice, or what comes of it, change before those who judge came?",)),
+        (verdict.logged, _LOGGED, ("Was each logged chance written down with the choice, not worked out later?",)),
+        (verdict.returning, _RETURNING if several else _BEYOND_CAP, _COME_AGAIN),
+        (missing, _LEFT_OUT, (_KEEPERS,)),
+        (verdict.unsaid, unsaid, (*keepers, *_RECORDED)),
+    ]
+    return [(said, questions) for holds, said, questions in listed if holds]
 
 
 def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
@@ -611,23 +639,13 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     words = [
         f"An interval at {percent(gain.level)}, validated in simulations; it is not a mathematical guarantee."
         if tested
-        else "The interval is not a guarantee: nothing shows how often it contains the truth.",
-        *([_single_states(report)] if decided and tested else []),
+        else "The interval is not a guarantee: nothing shows how often it contains the truth."
     ]
-    if decided and verdict.confounding is not None:
-        words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
-        words += [_COURSE] if verdict.confounding.course else []
-    words += [_FEATURES] if verdict.features and decided else []
-    words += [_UNWEIGHTED] if verdict.unweighted and decided and not verdict.led else []
-    words += [_LED] if verdict.led and decided else []
-    words += [_LATER] if verdict.later and decided else []
-    words += [_LOGGED] if verdict.logged and decided else []
-    several = report.dataset.episodes_per_user > 1
-    words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
-    words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
-    # of the people who are left out altogether the first screen has a number
-    other = _UNSAID if verdict.left_out is None else "Other r" + _UNSAID[1:]
-    words += [other] if verdict.unsaid and decided else []
+    if decided:
+        words += [_single_states(report)] if tested else []
+        if (traits := verdict.confounding) is not None:
+            words += [_CONDITION[traits.status], *hidden_traits(verdict)[1:], *([_COURSE] if traits.course else [])]
+        words += [said for said, _ in _conditions(report, verdict)]
     return AnswerCard(name, answer, (*words, OPERATOR))
 
 
@@ -686,14 +704,6 @@ def _lifetime(report: Report) -> str:
     return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
 
 
-_BENT = (
-    "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
-    "features, or bins of the numbers as states, would show that."
-)
-_WHERE_TO = (
-    "Does an action change the states that people are in at later steps? If so, learn with dp-apvi (measured up to 50 "
-    "states)."
-)
 # questions to those who know practice, by the verdict's condition
 _ASK = {
     "choices": "Ask those who decide today: does anything that the recorded state lacks drive their choices?",
@@ -703,25 +713,11 @@ _ASK = {
 }
 
 
-def _asked(verdict: Verdict) -> list[str]:
+def _asked(report: Report, verdict: Verdict) -> list[str]:
     """Questions on the conditions of a difference."""
     traits = verdict.confounding and verdict.confounding.condition
     asked = [] if traits is None else [_ASK[traits]]
-    asked += [_BENT] if verdict.features else []
-    asked += ["Does it lead to states in which people seldom are?"] if verdict.unweighted and not verdict.led else []
-    asked += [_WHERE_TO] if verdict.led else []
-    asked += ["Did practice, or what comes of it, change before those who judge came?"] if verdict.later else []
-    asked += ["Was each logged chance written down with the choice, not worked out later?"] if verdict.logged else []
-    if verdict.returning:
-        asked += ["Does what is done, or comes of it, decide who comes again?"]
-        asked += ["Can what is done then change how they come again? Then make the visits steps of one episode."]
-    if verdict.unsaid or verdict.left_out is not None:
-        asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
-    if verdict.unsaid:
-        asked += ["Was each state noted before its choice, and each action as chosen, however it went?"]
-        asked += ["Has what comes of a choice changed since the first days of the log?"]
-        asked += ["Has anybody two ids? Does what one person gets take anything from another?"]
-    return asked
+    return asked + [question for _, questions in _conditions(report, verdict) for question in questions]
 
 
 def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
@@ -736,7 +732,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "better" if verdict.conditional:
             return (
                 "Ask, then decide",
-                " ".join(_asked(verdict)),
+                " ".join(_asked(report, verdict)),
                 f"If all is well: reticent promote {run}{of_card}, and reticent ledger sign {run} --by NAME{of_card}.",
                 "Else: add what is missing to the card's states and run again, let people who come in later judge it, "
                 "or try the policy in a trial.",

@@ -265,7 +265,7 @@ def consistency_section(facts: learnt.ConsistencyFacts | None) -> Section | None
     words = [
         f"All {number(facts.cells)} {facts.programme} were solved in closed form; {number(facts.certified)} of them "
         f"were solved again by {clean(facts.solver)}. Largest relative difference: "
-        f"{number(facts.largest_relative_difference, 3, 'up')} (tolerance {number(facts.tolerance, 3)}).",
+        f"{number(facts.largest_relative_difference, 3, 'up')} (tolerance {number(facts.tolerance, 3)})."
     ]
     if facts.steps_shared is not None:
         words.append(_steps(facts))

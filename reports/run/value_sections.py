@@ -337,9 +337,7 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     cards = (
         AnswerCard(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), (words,)),
         AnswerCard(
-            "A deployment would promise",
-            cost,
-            (f"asked: {asked}, {clean(promise.calibration)}",) if asked else (),
+            "A deployment would promise", cost, (f"asked: {asked}, {clean(promise.calibration)}",) if asked else ()
         ),
         AnswerCard("Trust model", clean(promise.trust_model), (_each(data), *sends)),
     )
@@ -387,7 +385,7 @@ def lost_section(sim: Simulation) -> Section:
         "Suboptimality: v* − v of the policy that an agent emits after the last episode, exactly, by planning in the "
         f"known world; v* = {number(sim.optimum)}. This run's own policy, that of seed {sim.seed}, loses "
         f"{number(sim.suboptimality)}. Intervals: Student's, of the mean over seeds; where runs of an agent agree, of "
-        "what a share of seeds that none of them shows may lose.",
+        "what a share of seeds that none of them shows may lose."
     ]
     if sim.price is not None:
         beside = next(clean(a.agent) for a in sim.agents if a.role == "plain")
