@@ -320,10 +320,23 @@ def _publish(
     name = f"{recipe.recipe.name}-{digest}-simulation-not-private"
     # no kept result holds a release: the first run is played again, and is the same
     played = PlayedSimulation(recipe, name, trials, outcomes, run(trials[0]))
-    final = home.runs / played.name
+    final = home.runs / name
     with one_at_a_time(home.runs), whole_folder(final, over=True) as folder:
         _compose(played, path, folder)
-        _vouch(home, played, folder)
+        ledger = open_ledger(home.ledger_of(None), create=True)
+        entries = ledger.entries()
+        body = {
+            "run": name,
+            "run_key": hashlib.sha256(canonical([name]).encode()).hexdigest(),
+            "commit": None,
+            "snapshot": None,
+            "seen": entries[-1].seq if entries else 0,
+            "card_hash": card_hash(played.card),
+            "seed": played.trial.seed,
+            "made_by": maker(),
+            "files": file_digests(folder),
+        }
+        ledger.publish(played.card.name, body, operator_key(home.store))
     return _answer(played, final)
 
 
@@ -338,23 +351,6 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
     report = _report(played)
     proof = certificate(played.card, played.release, report, played.route, None, digests)
     write_pages(report, proof, played.shown.view, folder)
-
-
-def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
-    ledger = open_ledger(home.ledger_of(None), create=True)
-    entries = ledger.entries()
-    body = {
-        "run": played.name,
-        "run_key": hashlib.sha256(canonical([played.name]).encode()).hexdigest(),
-        "commit": None,
-        "snapshot": None,
-        "seen": entries[-1].seq if entries else 0,
-        "card_hash": card_hash(played.card),
-        "seed": played.trial.seed,
-        "made_by": maker(),
-        "files": file_digests(folder),
-    }
-    ledger.publish(played.card.name, body, operator_key(home.store))
 
 
 def _answer(played: PlayedSimulation, folder: Path) -> Dump:
@@ -442,10 +438,8 @@ def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
         trial = recipe.trials()[recipe.recipe.agent][0]
         first = run(trial)
         played = PlayedSimulation(recipe, folder.name, [trial], [plain_values(trial, first)], first)
-        yield judged(f"mechanisms and guarantee, {_AGAIN}", _promise_problem(folder, played), older)
-        yield judged(f"release.parquet, {_AGAIN}", _release_problem(folder, played), older)
-        yield judged(f"policy.parquet, {_AGAIN}", _policy_problem(folder, played), older)
-        yield judged("the pages, drawn again from report.json", _pages_problem(folder), older)
+        for what, problem in _compared(folder, played):
+            yield judged(what, problem, older)
     except BROKEN as e:
         problem = f"it cannot be played ({type(e).__name__}: {str(e)[:120]})"
         yield judged(f"the first run, {_AGAIN}", problem, older)
@@ -453,31 +447,24 @@ def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
     yield Check("regret and intervals over all seeds", None, "simulate its recipe again: kept runs are found again")
 
 
-def _promise_problem(folder: Path, played: PlayedSimulation) -> str | None:
+def _compared(folder: Path, played: PlayedSimulation) -> Iterator[tuple[str, str | None]]:
+    """What a run's folder must have in common with the first run played again, and how it differs, if it does."""
     proof: Body = read_json(folder, "certificate.json")
+    promise, again = None, _guarantee(played).model_dump()
     if [describe_mechanism(m) for m in played.release.mechanisms] != proof["mechanisms"]:
-        return "the recipe releases other tables, or with other noise"
-    again = _guarantee(played).model_dump()
-    differ = [key for key in again if again[key] != proof["guarantee"].get(key)]
-    return f"guarantee: {', '.join(differ)} differ" if differ else None
-
-
-def _release_problem(folder: Path, played: PlayedSimulation) -> str | None:
+        promise = "the recipe releases other tables, or with other noise"
+    elif differ := [key for key in again if again[key] != proof["guarantee"].get(key)]:
+        promise = f"guarantee: {', '.join(differ)} differ"
+    yield f"mechanisms and guarantee, {_AGAIN}", promise
     stored = read_release(folder).tables
     same = all(np.array_equal(stored[name], table) for name, table in played.release.tables.items())
-    return None if same else "its numbers are others"
-
-
-def _policy_problem(folder: Path, played: PlayedSimulation) -> str | None:
-    table = pq.read_table(folder / "policy.parquet")
-    columns = played.shown.files.tables["policy"]
+    yield f"release.parquet, {_AGAIN}", None if same else "its numbers are others"
+    table, columns = pq.read_table(folder / "policy.parquet"), played.shown.files.tables["policy"]
     same = all(np.allclose(table[name].to_numpy(), column, atol=1e-9) for name, column in columns.items())
-    return None if same and set(columns) == set(table.column_names) else "its numbers are others"
-
-
-def _pages_problem(folder: Path) -> str | None:
+    same = same and set(columns) == set(table.column_names)
+    yield f"policy.parquet, {_AGAIN}", None if same else "its numbers are others"
     report = read_report(folder)
-    for page, text in zip(PAGES, drawn_pages(report, read_view(report, folder)), strict=True):
-        if (folder / page).read_text(encoding="utf-8") != text:
-            return f"{page} says something else"
-    return None
+    drawn = zip(PAGES, drawn_pages(report, read_view(report, folder)), strict=True)
+    other = (page for page, text in drawn if (folder / page).read_text(encoding="utf-8") != text)
+    page = next(other, None)
+    yield "the pages, drawn again from report.json", None if page is None else f"{page} says something else"
