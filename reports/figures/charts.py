@@ -107,12 +107,6 @@ def _without(tag: str, attributes: Iterable[str]) -> str:
     return tag
 
 
-def standalone(svg: str) -> str:
-    """An inline SVG as a separate file, always dark on white."""
-    opening, rest = svg.replace("currentColor", "#22262a").split(">", 1)
-    return f'{opening}><rect width="100%" height="100%" fill="#ffffff"/>{rest}'
-
-
 # Paul Tol's "bright" scheme; with the dashes it is read without colour too
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44")
 GREY = "#999999"
@@ -152,7 +146,6 @@ def draw_curves(
     title: str,
     *,
     log_y: bool = True,
-    x_title: str = "episodes",
     y_title: str = "regret so far",
     note: str = _NOTE,
 ) -> Figure:
@@ -169,7 +162,7 @@ def draw_curves(
     floor = min(p["mean"] for p in points) if log_y else 0.0
     columns, names = min(2, len(panels)), list(styles)
     drawn = {
-        "across": {"title": x_title, "domain": [first, last], "ticks": _decades(first, last), "format": "~s"},
+        "across": {"title": "episodes", "domain": [first, last], "ticks": _decades(first, last), "format": "~s"},
         "up": {
             "title": y_title,
             "scale": "log" if log_y else "linear",
