@@ -4,11 +4,12 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from flows.config.home import CardLike, Home, card_at
@@ -304,9 +305,12 @@ class Lineage(Part):
 def lineage_facts(ledger: Ledger, name: str) -> Lineage:
     """A lineage's history from the ledger."""
     account, entries = ledger.account(name), ledger.entries(name)
-    charges = [e for e in entries if e.kind == "INTENT"]
+
+    def of(kind: str) -> list[Entry]:
+        return [e for e in entries if e.kind == kind]
+
+    charges, committed = of("INTENT"), {e.body["intent"] for e in of("COMMIT")}
     schedule: dict[str, str] = registration(entries, name).get("schedule") or {}
-    committed = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     return Lineage(
         name=name,
         cap_rho=float(account.cap),
@@ -315,15 +319,13 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
         registered_at=entries[0].at,
         schedule={period: float(Fraction(rho)) for period, rho in schedule.items()},
         limit=LimitFacts.model_validate(ledger.left(name).facts()),
-        spending=spending((e.at, float(Fraction(e.body["rho"]))) for e in charges),
-        amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in entries if e.kind == "AMEND"],
-        inspections=[_event(e, snapshot=e.body["snapshot"]) for e in entries if e.kind == "INSPECT"],
+        spending=spending([(e.at, float(Fraction(e.body["rho"]))) for e in charges]),
+        amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in of("AMEND")],
+        inspections=[_event(e, snapshot=e.body["snapshot"]) for e in of("INSPECT")],
         entries=[_charged(e, committed) for e in charges],
-        retries=[_event(e) for e in entries if e.kind == "RETRY"],
-        purges=[_event(e, what=_purged(e)) for e in entries if e.kind == "PURGE"],
-        signatures=[
-            _event(e, run=e.body["run"], by=e.body["by"], note=e.body.get("note")) for e in entries if e.kind == "SIGN"
-        ],
+        retries=[_event(e) for e in of("RETRY")],
+        purges=[_event(e, what=_purged(e)) for e in of("PURGE")],
+        signatures=[_event(e, run=e.body["run"], by=e.body["by"], note=e.body.get("note")) for e in of("SIGN")],
     )
 
 
@@ -345,17 +347,13 @@ def _purged(e: Entry) -> str:
     return "snapshots " + (", ".join(map(str, e.body["snapshots"])) or "none: rows that ingest set aside")
 
 
-def spending(charges: Iterable[tuple[str, float]]) -> list[Spent]:
+def spending(charges: Sequence[tuple[str, float]]) -> list[Spent]:
     """Cumulative spending at the time of each charge that cost something.
 
     ``charges``: time (ISO 8601, UTC) and rho, oldest first.
     """
-    total, points = 0.0, list[Spent]()
-    for at, rho in charges:
-        total += rho
-        if rho > 0:
-            points.append(Spent(at=at, spent_rho=total))
-    return points
+    totals = accumulate(rho for _, rho in charges)
+    return [Spent(at=at, spent_rho=total) for (at, rho), total in zip(charges, totals, strict=True) if rho > 0]
 
 
 def chart(points: Sequence[Spent], cap: float, since: str, until: str) -> list[str]:

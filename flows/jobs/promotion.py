@@ -134,14 +134,10 @@ class Alias:
             return []
         return past[: past.index(now) + 1] if now in past else [now]
 
-    @property
-    def _file(self) -> Path:
-        return _history_of(self.runs / self.name)
-
     def _record(self) -> Dump:
         if not is_pointer(self.runs / self.name):
             return {"history": [], "rejected": []}
-        return json.loads(self._file.read_text(encoding="utf-8"))
+        return json.loads(_history_of(self.runs / self.name).read_text(encoding="utf-8"))
 
     def _write_record(
         self, history: Sequence[str], rejected: Sequence[str], practice_since: date | None = None
@@ -149,7 +145,7 @@ class Alias:
         record: Dump = {"schema_version": 1, "history": list(history), "rejected": list(rejected)}
         if practice_since is not None:
             record["practice_since"] = practice_since.isoformat()
-        with whole_file(self._file) as fresh:
+        with whole_file(_history_of(self.runs / self.name)) as fresh:
             write_file(fresh, json_text(record))
 
     def _point(self, run: str) -> None:
