@@ -7,11 +7,14 @@ Of intervals, places are percentages and letters keep their size: that picture i
 """
 
 import math
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from html import escape
 from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,21 +26,15 @@ from pipeline.facts.report import Report, verdict_of
 from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, ends_near, no_test, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.figures.charts import DASHES, PALETTE, draw_chart
-from reports.page import (
-    AnswerCard,
-    Figure,
-    Opening,
-    about,
-    interval,
-    listing,
-    loss,
-    names,
-    percent,
-    shorten,
-    steps,
-    templates,
-)
+from reports.page import AnswerCard, Figure, Opening, about, interval, listing, loss, names, percent, shorten, templates
 from reports.run import policy_sections
+
+
+@cache
+def wording(file: str = "words") -> Mapping[str, Any]:
+    """The fixed words of a run's page, by what they are about: words.toml, or glossary.toml beside it."""
+    return tomllib.loads(Path(__file__).with_name(f"{file}.toml").read_text(encoding="utf-8"))
+
 
 _ROW, _AXIS, _GAP = 46, 46, 14
 # room at both ends, percent of the width, so that no mark is cut
@@ -529,102 +526,32 @@ def whom_card(report: Report, view: learnt.PolicyView, verdict: Verdict) -> Answ
 
 def _when(view: learnt.Decisions, run: policy_sections.Steps) -> str:
     every = (run.first, run.last) == (0, len(view.action) - 1)
-    return "" if every else f", step {steps(run.first, run.last)}"
+    return "" if every else f", step {run.when}"
 
 
 _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_changes": "Nothing to test"}
-# the status of unrecorded traits, in one sentence
-_CONDITION = {
-    "seen": "A check shows that something outside of the recorded state drives decisions, and may drive outcomes.",
-    "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
-    "from the recorded state alone, that each action is recorded as it was chosen, that the same comes of a choice on "
-    "all days, that no person, outcome or step is missing or comes after the last declared step, that nobody has two "
-    "ids, or more episodes than count, and that what is done for one person changes nothing for another; no log can "
-    "prove it.",
-    "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
-    "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
-    "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
-    "this log can show it.",
-}
-
-
-_UNSAID = (
-    "Rows without an outcome, with a gap or behind one, or beyond the last declared step are set aside, and no number "
-    "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, whether "
-    "what helped at first still helps, or whether slots, prizes or attention of one person are taken from another."
-)
-_LEFT_OUT = (
-    "No record of some people was used: they have not come yet, or their rows have no outcome, or a gap. Nothing tells "
-    "how they fared, or will fare."
-)
-_RETURNING = (
-    "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again, and what an "
-    "episode changes in the same person's later ones counts nowhere."
-)
-_BEYOND_CAP = (
-    "Of whoever came more often one episode counts, drawn by a hash: it misleads where outcomes decide who comes "
-    "again, and what an episode changes in later ones counts nowhere. Where nobody comes again, the card's "
-    "columns.episode_id can name the person's column."
-)
-_FEATURES = (
-    "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
-    "misses what lies in none."
-)
-_UNWEIGHTED = (
-    "People are too few to tell how often the policy comes to a state: where practice seldom comes, an error of the "
-    "model stands."
-)
-_LED = (
-    "A few features of a state, the same at all steps, say where the policy leads and what that is worth: if what is "
-    "done decides who comes to which state, the difference can be off, on either side. dp-apvi does not rest on "
-    "them: it follows states one by one."
-)
-_LATER = (
-    "Those who judge came after those who taught: if practice changed in between, or what comes of it, their scores "
-    "can mislead."
-)
-_LOGGED = (
-    "People were weighed by the logged chances. A check sees those that are too large, or too small, on average, and "
-    "not those that follow how it went, as of a rule of a later day."
-)
-_COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
-_BENT = (
-    "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
-    "features, or bins of the numbers as states, would show that."
-)
-_WHERE_TO = (
-    "Does an action change the states that people are in at later steps? If so, learn with dp-apvi (measured up to 50 "
-    "states)."
-)
-_COME_AGAIN = (
-    "Does what is done, or comes of it, decide who comes again?",
-    "Can what is done then change how they come again? Then make the visits steps of one episode.",
-)
-_KEEPERS = "Ask those who keep the log: was anything left out for what was done, or for how it went?"
-_RECORDED = (
-    "Was each state noted before its choice, and each action as chosen, however it went?",
-    "Has what comes of a choice changed since the first days of the log?",
-    "Has anybody two ids? Does what one person gets take anything from another?",
-)
 
 
 def _conditions(report: Report, verdict: Verdict) -> list[tuple[str, Sequence[str]]]:
     """Conditions of a difference beside hidden traits: what the page says of each, and what to ask about it."""
     missing, several = verdict.left_out is not None, report.dataset.episodes_per_user > 1
-    # of the people who are left out altogether the first screen has a number
-    unsaid, keepers = (f"Other r{_UNSAID[1:]}", ()) if missing else (_UNSAID, (_KEEPERS,))
-    seldom = ("Does it lead to states in which people seldom are?",)
-    listed: list[tuple[bool, str, Sequence[str]]] = [
-        (verdict.features, _FEATURES, (_BENT,)),
-        (verdict.unweighted and not verdict.led, _UNWEIGHTED, seldom),
-        (verdict.led, _LED, (_WHERE_TO,)),
-        (verdict.later, _LATER, ("Did practice, or what comes of it, change before those who judge came?",)),
-        (verdict.logged, _LOGGED, ("Was each logged chance written down with the choice, not worked out later?",)),
-        (verdict.returning, _RETURNING if several else _BEYOND_CAP, _COME_AGAIN),
-        (missing, _LEFT_OUT, (_KEEPERS,)),
-        (verdict.unsaid, unsaid, (*keepers, *_RECORDED)),
-    ]
-    return [(said, questions) for holds, said, questions in listed if holds]
+    holds = {
+        "features": verdict.features,
+        "unweighted": verdict.unweighted and not verdict.led,
+        "led": verdict.led,
+        "later": verdict.later,
+        "logged": verdict.logged,
+        "returning": verdict.returning and several,
+        "beyond_cap": verdict.returning and not several,
+        "left_out": missing,
+        "unsaid": verdict.unsaid,
+    }
+    found = {key: wording()["conditions"][key] for key, condition in holds.items() if condition}
+    if missing and verdict.unsaid:
+        # of the people who are left out altogether the first screen has a number
+        said, (_, *asked) = found["unsaid"].values()
+        found["unsaid"] = {"said": f"Other r{said[1:]}", "asked": asked}
+    return [(condition["said"], condition["asked"]) for condition in found.values()]
 
 
 def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
@@ -636,17 +563,18 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     answer = "By a model only" if not tested else "Better or worse is open"
     if decided and tested:
         answer = ("Confirmed", "Confirmed on one condition", "Confirmed on conditions")[min(len(verdict.conditions), 2)]
-    words = [
+    lines = [
         f"An interval at {percent(gain.level)}, validated in simulations; it is not a mathematical guarantee."
         if tested
         else "The interval is not a guarantee: nothing shows how often it contains the truth."
     ]
     if decided:
-        words += [_single_states(report)] if tested else []
+        lines += [_single_states(report)] if tested else []
         if (traits := verdict.confounding) is not None:
-            words += [_CONDITION[traits.status], *hidden_traits(verdict)[1:], *([_COURSE] if traits.course else [])]
-        words += [said for said, _ in _conditions(report, verdict)]
-    return AnswerCard(name, answer, (*words, OPERATOR))
+            lines += [wording()["hidden"][traits.status], *hidden_traits(verdict)[1:]]
+            lines += [wording()["hidden"]["course"]] if traits.course else []
+        lines += [said for said, _ in _conditions(report, verdict)]
+    return AnswerCard(name, answer, (*lines, OPERATOR))
 
 
 def _single_states(report: Report) -> str:
@@ -704,19 +632,10 @@ def _lifetime(report: Report) -> str:
     return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
 
 
-# questions to those who know practice, by the verdict's condition
-_ASK = {
-    "choices": "Ask those who decide today: does anything that the recorded state lacks drive their choices?",
-    "outcomes": "Ask those who know: do the actions have effects later that the recorded state does not hold?",
-    "choices and outcomes": "Ask those who decide today: does anything that the recorded state lacks drive their "
-    "choices, or come of them later?",
-}
-
-
 def _asked(report: Report, verdict: Verdict) -> list[str]:
     """Questions on the conditions of a difference."""
     traits = verdict.confounding and verdict.confounding.condition
-    asked = [] if traits is None else [_ASK[traits]]
+    asked = [] if traits is None else [wording()["ask"][traits]]
     return asked + [question for _, questions in _conditions(report, verdict) for question in questions]
 
 

@@ -32,6 +32,11 @@ class Steps:
     abstains: bool
     tie: bool
 
+    @property
+    def when(self) -> str:
+        """The steps in words."""
+        return steps(self.first, self.last)
+
 
 def runs(view: Decisions) -> Iterator[Steps]:
     """The policy state by state, equal neighbouring steps joined."""
@@ -173,7 +178,7 @@ def _table_row(
     most, separate, known = int(mean.argmax()), int(np.nansum(apart)), int((~np.isnan(gain)).sum())
     return (
         states[run.state],
-        steps(run.first, run.last),
+        run.when,
         actions[run.action],
         span(counts.min(), counts.max()),
         f"{actions[most]} ({percent(float(mean[most]), 2)})",
@@ -488,7 +493,7 @@ def _row(
     usual, counts = (_counted(table, run)[:, run.action] for table in (view.practice, view.evidence))
     return (
         states[run.state],
-        steps(run.first, run.last),
+        run.when,
         actions[run.action] + (" (=)" if run.tie else ""),
         between(share.tolist(), _two),
         counted(float(counts.min()), float(counts.max())),

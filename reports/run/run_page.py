@@ -7,10 +7,8 @@ For engineers: constants, a linear controller, the consistency certificate, doma
 
 # ruff: noqa: N806  (gains and matrices have their letters)
 import re
-import tomllib
 from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
@@ -24,7 +22,7 @@ from pipeline.privacy.release import PLAYED
 from reports.page import Chapter, Opening, PageTable, Section, between, listing, loss, percent, steps, table, templates
 from reports.run import policy_sections
 from reports.run import value_sections as values
-from reports.run.answer import gains_figure, opening
+from reports.run.answer import gains_figure, opening, wording
 
 # more than this many are put together by step; certificate.json lists every one
 MOST_MECHANISMS = 24
@@ -78,26 +76,13 @@ def _whole(value: object) -> str:
     return number(int(text)) if text.isdecimal() else clean(text)
 
 
-# a guarantee's words, explained
-_IN_WORDS = {
-    "replace": "replace: one record is swapped for any other, the number of people is public",
-    "zero_out": "zero out: one record is emptied, the number of people is public",
-    "add_remove": "add or remove: one record more or less, the number of people is private",
-    "central": "central: a trusted curator holds the log and adds the noise",
-    "joint": "joint: everything but a person's own recommendations is private towards the others",
-    "local": "local: each person's message is private before it leaves",
-    "shuffle": "shuffle: the mixed messages of all are private",
-    "os": "os: the operating system's randomness",
-    "seeded": "seeded: can be computed",
-}
-
-
 def promise_section(promise: Guarantee) -> Section:
     """The guarantee in its parts."""
+    explained = wording()["guarantee"]
     rows = [
         ("Protected unit", clean(promise.unit)),
-        ("Neighbouring relation", _IN_WORDS.get(promise.relation, clean(promise.relation))),
-        ("Trust model", _IN_WORDS.get(promise.trust_model, clean(promise.trust_model))),
+        ("Neighbouring relation", explained.get(promise.relation, clean(promise.relation))),
+        ("Trust model", explained.get(promise.trust_model, clean(promise.trust_model))),
         ("ρ (zero-concentrated)", _up(promise.rho)),
         ("ε", _up(promise.epsilon) + (" (pure)" if promise.pure else "")),
         ("δ", _up(promise.delta)),
@@ -105,7 +90,7 @@ def promise_section(promise: Guarantee) -> Section:
         ("Calibration", clean(promise.calibration)),
         ("Sampler", clean(promise.sampler)),
         ("Data", clean(promise.data_kind)),
-        ("Noise source", _IN_WORDS.get(promise.noise, clean(promise.noise))),
+        ("Noise source", explained.get(promise.noise, clean(promise.noise))),
         ("Claim", clean(promise.claim or "–")),
     ]
     return Section("promise", "The guarantee in its parts", tables=(table("Part | ", rows),))
@@ -252,14 +237,9 @@ def consistency_section(facts: learnt.ConsistencyFacts | None) -> Section | None
     """How the noisy counts were made consistent, and the check of it; None where that step was not taken."""
     if facts is None:
         return None
-    meaning = {
-        "inside": "the entries already agree with their total",
-        "short": "their sum was too small: raised",
-        "excess": "their sum was too large: lowered",
-        "projection": "the nearest table without negative entries, whose total no later step exceeds",
-    }
+    meanings = wording()["consistency"]
     rows = [
-        (clean(case), meaning.get(case, "–"), number(count.cells), number(count.certified))
+        (clean(case), meanings.get(case, "–"), number(count.cells), number(count.certified))
         for case, count in facts.cases.items()
     ]
     words = [
@@ -446,8 +426,7 @@ def _matrix(rows: Sequence[Sequence[float]]) -> str:
 
 def glossary_section(*own: str) -> Section:
     """Term by term."""
-    terms = tomllib.loads(Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8"))
-    rows = [row for kind in ("value", *own, "promise") for row in terms[kind].items()]
+    rows = [row for kind in ("value", *own, "promise") for row in wording("glossary")[kind].items()]
     return Section("glossary", "Words", tables=(table("Term | Means", rows),))
 
 
