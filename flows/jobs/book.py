@@ -53,40 +53,6 @@ def verify_export(
     return {**result, "vouched": until, "unsigned": len(entries) - until}
 
 
-def verify_job(
-    ledger: Ledger,
-    home: Home,
-    heads: Sequence[Head] = (),
-    trusted: frozenset[str] = frozenset(),
-    signed: Sequence[Head] = (),
-) -> Dump:
-    """Check a ledger against itself, heads kept elsewhere, the store and signed runs; recover from runs that died.
-
-    Parameters and result as of :func:`verify_export`; ``recovered`` are lines on runs that died.
-    """
-    from flows.jobs.registration import refuse_forgotten_runs
-    from pipeline.transaction.transaction import refuse_old_ledger
-
-    recovered, checked = list[str](), list[Dump]()
-
-    def problems() -> Iterator[str | None]:
-        yield ledger.problem() or _lost(ledger.entries(), heads)
-        for lineage in ledger.lineages():
-            refuse_old_ledger(lineage, ledger, home.store)
-            refuse_forgotten_runs(lineage, ledger, home.runs)
-            recovered.extend(_settle(lineage, ledger, home.store))
-        checked.append(verify_export(ledger.entries(), heads, trusted, signed))
-        yield checked[0]["problem"]
-        yield _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
-
-    try:
-        problem = next((p for p in problems() if p is not None), None)
-    except BudgetError as e:
-        problem = str(e)
-    result: Dump = checked[0] if problem is None else {"ok": False, "entries": 0, "problem": problem}
-    return {**result, "recovered": recovered} if recovered else result
-
-
 def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Dump:
     """Append a sign-off: who answers for a run, when, and for which certificate.
 
@@ -198,8 +164,9 @@ class Book:
         ``certificates``: ``certificate.json`` files; the ledger must have their entries.
         ``public_keys``: 64 hex digits each, or files of them; one of them must have signed a run's entry, or a head
         that is given.
+        Without ``exported`` the store and signed runs are checked too, and runs that died are recovered.
         Returns ``ok``, how many ``entries``, and the ``problem`` in words; with public keys, how far one of them
-        vouches.
+        vouches; and lines on runs that died (``recovered``).
         """
         trusted = publication.parse_public_keys(list(public_keys))
         signed = [publication.signed_head(text, trusted) for text in heads] if trusted else []
@@ -207,7 +174,28 @@ class Book:
         required += [head_of_certificate(c) for c in certificates]
         if exported is not None:
             return verify_export(read_export(exported), required, trusted, signed)
-        return verify_job(self.chain, self.home, required, trusted, signed)
+        from flows.jobs.registration import refuse_forgotten_runs
+        from pipeline.transaction.transaction import refuse_old_ledger
+
+        ledger, home = self.chain, self.home
+        recovered, checked = list[str](), list[Dump]()
+
+        def problems() -> Iterator[str | None]:
+            yield ledger.problem() or _lost(ledger.entries(), required)
+            for lineage in ledger.lineages():
+                refuse_old_ledger(lineage, ledger, home.store)
+                refuse_forgotten_runs(lineage, ledger, home.runs)
+                recovered.extend(_settle(lineage, ledger, home.store))
+            checked.append(verify_export(ledger.entries(), required, trusted, signed))
+            yield checked[0]["problem"]
+            yield _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
+
+        try:
+            problem = next((p for p in problems() if p is not None), None)
+        except BudgetError as e:
+            problem = str(e)
+        result: Dump = checked[0] if problem is None else {"ok": False, "entries": 0, "problem": problem}
+        return {**result, "recovered": recovered} if recovered else result
 
     def export(self, to: str | Path) -> Dump:
         """Write all entries as JSON, for an auditor."""

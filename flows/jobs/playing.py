@@ -22,7 +22,7 @@ from flows.jobs.proof import Vouched
 from flows.jobs.run import PAGES, drawn_pages, write_pages, write_policy
 from flows.jobs.studies import WorldRecipe, is_world_recipe, load_world_recipe
 from pipeline.arrays import Array
-from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
+from pipeline.declaration.card import AnyCard, CardError, LqCard
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import read_toml
 from pipeline.facts import learnt
@@ -51,30 +51,6 @@ from reports.studies.study_page import table_files
 
 LEVEL = 0.95
 _OMITTED = ("trust", "variant")
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """A policy in files, on the page and in numbers."""
-
-    files: PolicyFiles
-    view: learnt.PolicyView
-    facts: learnt.PolicyFacts
-
-
-def _tables(card: Card, policy: Array, visits: Array) -> _Shown:
-    """A policy ``(H, S, A)`` over declared states, and the share of users who come to each cell under it."""
-    d, table = card.domain, Policy(policy, np.zeros(policy.shape[:2], dtype=bool))
-    tied = (policy == policy.max(-1, keepdims=True)).sum(-1) > 1
-    view = learnt.decisions((d.live_states, d.action_labels), table, tied, visits)
-    return _Shown(played_files(card, table, visits), view, decision_facts(table, tied))
-
-
-def _controller(card: LqCard, policy: Array, bounds: Sequence[float]) -> _Shown:
-    """Gains ``(H, d, n)`` of a linear plant, and the bounds by which its sums were released."""
-    view = learnt.Gains(card.domain.observation.labels, card.domain.action.labels, policy)
-    facts = learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(policy.any()))
-    return _Shown(gain_files(card, policy, bounds), view, facts)
 
 
 def _labelled(card: AnyCard, table: Array) -> list[dict[str, object]]:
@@ -146,11 +122,19 @@ class PlayedSimulation:
         return Route("exact" if self.release.noise == "none" else "played")
 
     @cached_property
-    def shown(self) -> _Shown:
+    def shown(self) -> tuple[PolicyFiles, learnt.PolicyView, learnt.PolicyFacts]:
         """The policy in files, on the page and in numbers."""
-        if isinstance(self.card, LqCard):
-            return _controller(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
-        return _tables(self.card, self.policy, self.worth.visits(self.policy))
+        card, policy = self.card, self.policy
+        if isinstance(card, LqCard):
+            # by which its sums were released
+            bounds = self.joint.bounds or () if self.joint is not None else ()
+            view = learnt.Gains(card.domain.observation.labels, card.domain.action.labels, policy)
+            facts = learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(policy.any()))
+            return gain_files(card, policy, bounds), view, facts
+        d, table = card.domain, Policy(policy, np.zeros(policy.shape[:2], dtype=bool))
+        visits, tied = self.worth.visits(policy), (policy == policy.max(-1, keepdims=True)).sum(-1) > 1
+        view = learnt.decisions((d.live_states, d.action_labels), table, tied, visits)
+        return played_files(card, table, visits), view, decision_facts(table, tied)
 
     @cached_property
     def ends(self) -> tuple[float, float]:
@@ -347,10 +331,11 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
     for stem, rows in zip(_TABLES, (played.runs(), curve_points(played.rows), played.policies()), strict=True):
         if rows:
             write_file(folder / f"{stem}.parquet", table_files(rows)[0])
-    digests = write_policy(played.shown.files, folder)
-    report = _report(played)
+    files, view, facts = played.shown
+    digests = write_policy(files, folder)
+    report = _report(played, facts)
     proof = certificate(played.card, played.release, report, played.route, None, digests)
-    write_pages(report, proof, played.shown.view, folder)
+    write_pages(report, proof, view, folder)
 
 
 def _answer(played: PlayedSimulation, folder: Path) -> Dump:
@@ -374,7 +359,7 @@ def _answer(played: PlayedSimulation, folder: Path) -> Dump:
     }
 
 
-def _report(played: PlayedSimulation) -> Report:
+def _report(played: PlayedSimulation, policy: learnt.PolicyFacts) -> Report:
     """All of ``report.json``."""
     trial, release, card = played.trial, played.release, played.card
     return Report(
@@ -390,7 +375,7 @@ def _report(played: PlayedSimulation) -> Report:
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
         ledger=None,
         **present(joint=played.joint),
-        policy=played.shown.facts,
+        policy=policy,
         assumptions=assumptions(card, (), played.route),
         not_covered=list(NOT_COVERED),
         verify=[
@@ -459,7 +444,8 @@ def _compared(folder: Path, played: PlayedSimulation) -> Iterator[tuple[str, str
     stored = read_release(folder).tables
     same = all(np.array_equal(stored[name], table) for name, table in played.release.tables.items())
     yield f"release.parquet, {_AGAIN}", None if same else "its numbers are others"
-    table, columns = pq.read_table(folder / "policy.parquet"), played.shown.files.tables["policy"]
+    files, _, _ = played.shown
+    table, columns = pq.read_table(folder / "policy.parquet"), files.tables["policy"]
     same = all(np.allclose(table[name].to_numpy(), column, atol=1e-9) for name, column in columns.items())
     same = same and set(columns) == set(table.column_names)
     yield f"policy.parquet, {_AGAIN}", None if same else "its numbers are others"
