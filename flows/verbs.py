@@ -773,11 +773,8 @@ def draft(
         check_folder(to, files)
 
     def propose(options: Mapping[str, Any]) -> Draft:
-        pairs: dict[str, Any] = {
-            "rename": _pairs(options["rename"], "--rename"),
-            "unit": _units(options["unit"]),
-            "word": _worths(options["word"]),
-        }
+        pairs: dict[str, Any] = {"rename": _pairs(options["rename"], "--rename"), "unit": _units(options["unit"])}
+        pairs["word"] = _worths(options["word"])
         return api.draft(files, name=name, episode=episode, **{**options, **pairs})
 
     options: dict[str, Any] = {"user": list(user), "state": list(state)}

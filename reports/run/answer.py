@@ -155,7 +155,10 @@ _WIDE, _HEIGHT, _LEGEND = 380, 150, 15
 
 def gains_figure(view: learnt.Gains) -> Figure:
     """A line an observed number and control: its gain at each step."""
-    lines = _largest(view)
+    # those with most weight over the episode, in their own order
+    size = np.abs(view.gains).sum(0)
+    largest = np.argsort(-size.reshape(-1), kind="stable")[:MOST_LINES].tolist()
+    lines = [divmod(i, size.shape[1]) for i in sorted(largest)]
     names, gains = [_name(view, d, n) for d, n in lines], [view.gains[:, d, n].tolist() for d, n in lines]
     H, height = len(view.gains), max(_HEIGHT, _LEGEND * len(names) + 10)  # noqa: N806
     low, high = min(0.0, *map(min, gains)), max(0.0, *map(max, gains))
@@ -172,13 +175,6 @@ def gains_figure(view: learnt.Gains) -> Figure:
     frame = (128 + _WIDE + 7 * max(map(len, names)), height + 70)
     labels = "policy", "The gains, step by step", text, 60, frame
     return Figure(partial(draw_chart, "gains", values, *labels), text, note)
-
-
-def _largest(view: learnt.Gains) -> list[tuple[int, int]]:
-    """(control, coordinate) of the gains with most weight over the episode, in their own order."""
-    size = np.abs(view.gains).sum(0)
-    order = np.argsort(-size.reshape(-1), kind="stable")[:MOST_LINES]
-    return sorted((int(i) // size.shape[1], int(i) % size.shape[1]) for i in order)
 
 
 def _name(view: learnt.Gains, control: int, coordinate: int) -> str:
