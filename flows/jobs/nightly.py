@@ -210,8 +210,7 @@ def _night(
     def sign(by: str, note: str) -> int:
         return sign_job(ledger, home.runs / ran.run, f"{by} in {s.recipe.recipe.name}", note, s.card)["entry"]
 
-    entries = ledger.entries()
-    promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict, sign, entries, drift)
+    promotion = consider(s.recipe.promote, home.runs, ran, sign, ledger.entries(), drift)
     fields = {**ran.parts(), "night": facts, "promotion": promotion, "exit": 0}
     return s, delivered, NightAnswer.model_validate(fields)
 

@@ -20,7 +20,7 @@ from flows.config.home import Home
 from flows.config.recipe import Promote, Setting, names_run
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError, Name
-from pipeline.facts.answers import Comparison, Promotion
+from pipeline.facts.answers import Comparison, Promotion, RunAnswer
 from pipeline.facts.learnt import Gains, Status
 from pipeline.facts.promise import DeclaredTables, Dump, present
 from pipeline.facts.report import contradictory, read_report
@@ -230,6 +230,10 @@ def compared(a: Path, b: Path) -> Comparison:
         raise CardError(contradictory(f"{a.name} or {b.name}", e)) from e
 
 
+Sign = Callable[[str, str], int]
+"""Takes a signer and a note; returns the number of the ledger's entry."""
+
+
 @dataclass(frozen=True)
 class Drift:
     """Result of a night's comparison of people under the run in use with those under practice.
@@ -246,23 +250,15 @@ class Drift:
 
 
 def consider(
-    rule: Promote | None,
-    runs: Path,
-    run: str,
-    status: Status,
-    verdict: Verdict,
-    sign: Callable[[str, str], int],
-    entries: Sequence[Entry],
-    drift: Drift | None = None,
+    rule: Promote | None, runs: Path, made: RunAnswer, sign: Sign, entries: Sequence[Entry], drift: Drift | None
 ) -> Promotion:
     """Compare a fresh run with the one in use and promote it where the rule allows.
 
     ``rule``: the recipe's; None compares and promotes nothing.
-    ``sign``: takes the signer and a note, and returns the number of the ledger's entry.
     ``entries``: of the ledger that vouches for the run.
     ``drift``: of a night that compares the run in use with practice.
     """
-    pointer = Alias(runs, rule.pointer if rule is not None else "current")
+    run, verdict, pointer = made.run, made.verdict, Alias(runs, rule.pointer if rule is not None else "current")
     before = pointer.now()
     if drift is not None and drift.called and before is not None and play_of(runs / before)["id"] == drift.play:
         pointer.withdraw(drift.day)
@@ -278,7 +274,7 @@ def consider(
         held = []
     else:
         held += [] if drift is None else _worse_than_practice(drift, pointer.practice_since)
-        held += reasons_to_hold(rule, status, verdict, changes)
+        held += reasons_to_hold(rule, made.value.status, verdict, changes)
         if run in pointer.rejected:
             held.append("it was rolled back before")
         # a clock that went back, or a date that is repeated by hand, replays an old release

@@ -15,7 +15,6 @@ import numpy as np
 from pipeline.declaration.domain import RECORDED
 from pipeline.declaration.numbers import clean, number
 from pipeline.facts import learnt
-from pipeline.facts.evaluation import Simulation
 from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
 from pipeline.facts.report import Report
 from pipeline.privacy.release import PLAYED
@@ -452,6 +451,8 @@ def _render(template: str, report: Report, policy: learnt.PolicyView) -> str:
 
 def page(report: Report, policy: learnt.PolicyView) -> tuple[Opening, list[Chapter]]:
     """The first screen, and the chapters after it: to decide, to approve, to check."""
+    # of a run that was played in a known world
+    sim, terms = report.simulation if isinstance(report.constants, learnt.PlayedConstants) else None, list[str]()
     match report.dataset, report.constants, policy:
         case DeclaredTables() as data, learnt.TabularConstants() as constants, learnt.Decisions() as view:
             terms, value = ["tabular", "linear" if report.features else "counts"], values.value_section(report, data)
@@ -482,52 +483,26 @@ def page(report: Report, policy: learnt.PolicyView) -> tuple[Opening, list[Chapt
                 gains_section(report, data, constants, view),
             )
             check = plant_section(data), evidence_section(constants, report.model)
-        case (DeclaredTables() | DeclaredPlant()) as data, learnt.PlayedConstants() as constants, view if (
-            report.simulation
-        ):
-            return played_page(report, report.simulation, data, constants, view)
+        case (DeclaredTables() | DeclaredPlant()) as data, learnt.PlayedConstants() as constants, view if sim:
+            decide, listed = (values.lost_section(sim), values.regret_section(sim)), None
+            if isinstance(view, learnt.Decisions):
+                decide += policy_sections.policy_section(report, None, view), policy_sections.shares_section(view)
+                listed = policy_sections.policy_table_section(report, view)
+            else:
+                decide += (_controls(view),)
+            check = (
+                values.communication_section(sim),
+                listed,
+                values.place_section(data, sim),
+                values.agents_section(sim, constants),
+            )
         case _:
             raise ValueError(f"{report.run}: the policy is of another kind than the report")
-    approve = promise_section(report.guarantee), ledger_section(report), *limits_sections(report)
-    glossary = glossary_section(*terms)
-    return opening(report, policy), [
+    ledger, glossary = (ledger_section(report), glossary_section(*terms)) if sim is None else (None, None)
+    return opening(report, policy) if sim is None else values.played_opening(report, sim), [
         _part("To decide", *decide),
-        _part("To approve", *approve),
-        _part(_APPENDIX, verify_section(report), mechanisms_section(report), *check, glossary, folded=True),
-    ]
-
-
-_APPENDIX = "Appendix: to check"
-
-
-def played_page(
-    report: Report,
-    sim: Simulation,
-    data: DeclaredTables | DeclaredPlant,
-    constants: learnt.PlayedConstants,
-    view: learnt.PolicyView,
-) -> tuple[Opening, list[Chapter]]:
-    """First screen and chapters of a run that was played in a known world."""
-    listed: Section | None = None
-    if isinstance(view, learnt.Decisions):
-        policy_parts = policy_sections.policy_section(report, None, view), policy_sections.shares_section(view)
-        listed = policy_sections.policy_table_section(report, view)
-    else:
-        policy_parts = (_controls(view),)
-    decide = values.lost_section(sim), values.regret_section(sim), *policy_parts
-    approve = promise_section(report.guarantee), *limits_sections(report)
-    check = (
-        verify_section(report),
-        mechanisms_section(report),
-        values.communication_section(sim),
-        listed,
-        values.place_section(data, sim),
-        values.agents_section(sim, constants),
-    )
-    return values.played_opening(report, sim), [
-        _part("To decide", *decide),
-        _part("To approve", *approve),
-        _part(_APPENDIX, *check, folded=True),
+        _part("To approve", promise_section(report.guarantee), ledger, *limits_sections(report)),
+        _part("Appendix: to check", verify_section(report), mechanisms_section(report), *check, glossary, folded=True),
     ]
 
 
