@@ -173,8 +173,8 @@ def gains_figure(view: learnt.Gains) -> Figure:
     note = f"Shown: the {len(lines)} largest gains, of {view.gains[0].size}; the table has all." if left_out else ""
     text = f"Gains over {H} steps. {text}."
     frame = (128 + _WIDE + 7 * max(map(len, names)), height + 70)
-    labels = "policy", "The gains, step by step", text, 60, frame
-    return Figure(partial(draw_chart, "gains", values, *labels), text, note)
+    labels = "policy", "The gains, step by step", text
+    return Figure(partial(draw_chart, "gains", values, labels, 60, frame), text, note)
 
 
 def _name(view: learnt.Gains, control: int, coordinate: int) -> str:

@@ -17,7 +17,7 @@ from pipeline.arrays import Array
 from pipeline.declaration.numbers import clean, number
 from pipeline.facts.learnt import NO_GUARANTEE, Decisions, Practice, TabularConstants, Weights
 from pipeline.facts.report import Report
-from reports.figures.charts import HATCH, INK, draw_chart
+from reports.figures.charts import HATCH, INK, Labels, draw_chart
 from reports.page import Figure, PageTable, Section, between, names, percent, span, steps, table
 
 
@@ -221,8 +221,8 @@ def share_figure(view: Decisions) -> Figure:
     text = _figure_words(view, shares, actions)
     note = "Upper bar: this policy. Lower, hatched bar: current practice." if shares.practice is not None else ""
     drawn = {"bars": bars, "names": rows, "width": _WIDE, "height": _ROW * len(actions), "reach": _REACH}
-    labels_of_chart = "shares", "Share of each action", text, margin
-    return Figure(partial(draw_chart, "shares", drawn, *labels_of_chart, bottom=6), text, note)
+    described = "shares", "Share of each action", text
+    return Figure(partial(draw_chart, "shares", drawn, described, margin, bottom=6), text, note)
 
 
 def _figure_words(view: Decisions, shares: Shares, actions: list[int]) -> str:
@@ -291,15 +291,12 @@ def _left_out(limits: Sequence[tuple[str, int, int]], rest: str) -> str:
 
 
 def _draw_cells(
-    cells: Sequence[Mapping[str, int | str]],
-    rows: Sequence[str],
-    size: tuple[int, int, int],
-    labels: tuple[str, str, str],
+    cells: Sequence[Mapping[str, int | str]], rows: Sequence[str], size: tuple[int, int, int], labels: Labels
 ) -> str:
     """Rows by steps, a text on a colour in each cell, and a name before each row."""
     width, high, font = size
     drawn = {"cells": cells, "names": rows, "width": width, "high": high, "font": font}
-    return draw_chart("cells", drawn, *labels, 14 + 7 * max(map(len, rows)))
+    return draw_chart("cells", drawn, labels, 14 + 7 * max(map(len, rows)))
 
 
 def _cell(

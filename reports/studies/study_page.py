@@ -351,8 +351,8 @@ def figure_of(verdicts: Sequence[AttackResult]) -> Figure:
         for v in verdicts
     )
     note = "Solid: measured. Dashed: the most that the claim allows; one clearly above it breaks the claim."
-    labels = "trade-off", "Trade-off of the attacks", text, 60
-    return Figure(partial(draw_chart, "trade_off", {"points": points}, *labels), text, note)
+    labels = "trade-off", "Trade-off of the attacks", text
+    return Figure(partial(draw_chart, "trade_off", {"points": points}, labels, 60), text, note)
 
 
 def claim(v: AttackResult) -> str:
