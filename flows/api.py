@@ -681,11 +681,7 @@ def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Dump:
 
 
 def simulate_logs(
-    world: str = "",
-    asked: LogOptions | None = None,
-    *,
-    from_run: str | Path | None = None,
-    store: Store | None = None,
+    world: str = "", asked: LogOptions | None = None, *, from_run: str | Path | None = None, store: Store | None = None
 ) -> Dump:
     """Write a simulated log with its card and recipe, ready to register, ingest and run.
 

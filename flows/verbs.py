@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import asdict
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from flows.jobs.proof import Proof
     from flows.server.serving import Health
     from pipeline.facts.answers import Comparison, NightAnswer, Promotion, RunAnswer
-    from pipeline.facts.learnt import ValueFacts
     from pipeline.facts.promise import Dump
     from pipeline.learners.policy_files import StoredPolicy
     from pipeline.operator.proposal import Draft
@@ -200,6 +199,7 @@ def promote(run: str = "", *, rollback: bool = False, pointer: str = "current", 
 def summary(result: RunAnswer) -> list[Block]:
     """The main results of a run, in a few lines."""
     from pipeline.facts.learnt import NO_GUARANTEE
+    from reports.page import interval
     from reports.run.answer import hidden_traits, shell_line
 
     v, g, b, verdict = result.value, result.guarantee, result.ledger, result.verdict
@@ -209,14 +209,18 @@ def summary(result: RunAnswer) -> list[Block]:
             f"ε = {number(g.epsilon, toward='up')} at δ = {g.delta:g} (ρ = {number(g.rho, toward='up')}), "
             f"{g.trust_model}, replace one {g.protected or 'person'}"
         )
+    # at least the lower end where no upper one is given
+    ends = number(v.estimate) if v.upper is None and v.estimate is not None else interval(v.lower, v.upper)
     status = f"{v.status}, not a guarantee" if v.status in NO_GUARANTEE else v.status
+    everything = v.upper is not None and v.lower <= v.lower_trivial and v.upper >= v.upper_trivial
+    vain = ": all that is possible, so this run says nothing about the value" if everything else ""
     hidden = "" if verdict.confounding is None else verdict.confounding.status.replace("_", " ")
     rows = [
         ("verdict", shell_line(verdict, g.epsilon, binned=result.markov == "aggregated")),
         # the status of hidden traits stands before the first of its sentences
         *zip((hidden, ""), hidden_traits(verdict), strict=False),
         ("guarantee", f"{promised}; claim: {g.claim}"),
-        ("value", f"{_interval(v)} ({status}){_empty(v)}"),
+        ("value", f"{ends} ({status}){vain}"),
         (
             "budget",
             f"spent ρ = {number(b.spent_rho, toward='up')}, left {number(b.remaining_rho, toward='down')}"
@@ -232,20 +236,6 @@ def summary(result: RunAnswer) -> list[Block]:
             2, ("night", f"{c.night} of {c.nights} ({c.date}); its noise has {times} × the variance of one release")
         )
     return [Pairs(rows), Place("report", result.report)]
-
-
-def _interval(v: ValueFacts) -> str:
-    """Rounded outward; at least the lower end where no upper one is given."""
-    from reports.page import interval
-
-    return number(v.estimate) if v.upper is None and v.estimate is not None else interval(v.lower, v.upper)
-
-
-def _empty(v: ValueFacts) -> str:
-    """A note where the interval holds every possible value."""
-    if v.upper is None or v.lower > v.lower_trivial or v.upper < v.upper_trivial:
-        return ""
-    return ": all that is possible, so this run says nothing about the value"
 
 
 verb(top, lambda _: ["stopped"])(api.serve)
@@ -483,14 +473,13 @@ def _content(batch: str) -> tuple[bytes, str]:
     return content, "standard input" if batch == "-" else batch
 
 
-def _print_batch(run: str, decisions: Sequence[Mapping[str, object]], which: Any, as_json: bool) -> None:
-    import numpy as np
-
-    lines = np.array([json.dumps(d, ensure_ascii=False, allow_nan=False) for d in decisions], dtype=object)
+def _print_batch(run: str, decisions: Sequence[Mapping[str, object]], which: Iterable[int], as_json: bool) -> None:
+    distinct = [json.dumps(d, ensure_ascii=False, allow_nan=False) for d in decisions]
+    lines = [distinct[i] for i in which]
     if as_json:
-        print(f'{{"run": {json.dumps(run)}, "decisions": [{", ".join(lines[which])}]}}')
-    elif len(which):
-        print("\n".join(lines[which]))
+        print(f'{{"run": {json.dumps(run)}, "decisions": [{", ".join(lines)}]}}')
+    elif lines:
+        print("\n".join(lines))
 
 
 def _at_an_observation(d: Mapping[str, Any]) -> list[str]:
@@ -595,12 +584,12 @@ def _played(result: Dump) -> list[str]:
 
 def _written(result: Dump) -> list[str]:
     files = result["files"]
-    if "folder" not in result or "recipe" not in result:
+    if "recipe" not in result:
         return list(files)
     lines = [f"{result['dataset']}: {result['episodes']:,} simulated episodes in {len(files)} files"]
     if exact := result.get("values"):
         lines.append("exact       " + " | ".join(f"{k} {v:.4f}" for k, v in exact.items()))
-    if "from_run" in result and "guarantee" in result:
+    if "from_run" in result:
         claim = result["guarantee"]["claim"]
         lines.append(f"privacy     nothing beyond the release of {result['from_run']}; its claim: {claim}")
     return [*lines, f"next        reticent ingest {result['folder']}", f"            reticent run {result['recipe']}"]
@@ -784,11 +773,8 @@ def draft(
         check_folder(to, files)
 
     def propose(options: Mapping[str, Any]) -> Draft:
-        pairs: dict[str, Any] = {
-            "rename": _pairs(options["rename"], "--rename"),
-            "unit": _units(options["unit"]),
-            "word": _worths(options["word"]),
-        }
+        pairs: dict[str, Any] = {"rename": _pairs(options["rename"], "--rename"), "unit": _units(options["unit"])}
+        pairs["word"] = _worths(options["word"])
         return api.draft(files, name=name, episode=episode, **{**options, **pairs})
 
     options: dict[str, Any] = {"user": list(user), "state": list(state)}
@@ -1022,11 +1008,7 @@ def _verified(result: Proof | Dump) -> list[Block]:
     return [*result.get("recovered", []), line]
 
 
-@verb(
-    ledger,
-    _verified,
-    code=lambda r: 0 if (r["ok"] if isinstance(r, dict) else r.ok) else 4,
-)
+@verb(ledger, _verified, code=lambda r: 0 if (r["ok"] if isinstance(r, dict) else r.ok) else 4)
 def verify(
     run: str | None = None,
     *,

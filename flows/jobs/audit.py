@@ -90,13 +90,7 @@ class Audited:
 
 
 def audit_job(
-    recipe: str,
-    home: Home,
-    work: Work = ALONE,
-    *,
-    draws: int = DRAWS,
-    canaries: int = 0,
-    table: bool = False,
+    recipe: str, home: Home, work: Work = ALONE, *, draws: int = DRAWS, canaries: int = 0, table: bool = False
 ) -> Audited:
     """Attack every mechanism of a recipe, and write a page of the verdicts.
 

@@ -4,11 +4,12 @@
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from flows.config.home import CardLike, Home, card_at
@@ -50,40 +51,6 @@ def verify_export(
     if not (until := publication.vouched_until(entries, signed, trusted)):
         return {"ok": False, "entries": 0, "problem": _NO_TRUSTED_HEAD}
     return {**result, "vouched": until, "unsigned": len(entries) - until}
-
-
-def verify_job(
-    ledger: Ledger,
-    home: Home,
-    heads: Sequence[Head] = (),
-    trusted: frozenset[str] = frozenset(),
-    signed: Sequence[Head] = (),
-) -> Dump:
-    """Check a ledger against itself, heads kept elsewhere, the store and signed runs; recover from runs that died.
-
-    Parameters and result as of :func:`verify_export`; ``recovered`` are lines on runs that died.
-    """
-    from flows.jobs.registration import refuse_forgotten_runs
-    from pipeline.transaction.transaction import refuse_old_ledger
-
-    recovered, checked = list[str](), list[Dump]()
-
-    def problems() -> Iterator[str | None]:
-        yield ledger.problem() or _lost(ledger.entries(), heads)
-        for lineage in ledger.lineages():
-            refuse_old_ledger(lineage, ledger, home.store)
-            refuse_forgotten_runs(lineage, ledger, home.runs)
-            recovered.extend(_settle(lineage, ledger, home.store))
-        checked.append(verify_export(ledger.entries(), heads, trusted, signed))
-        yield checked[0]["problem"]
-        yield _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
-
-    try:
-        problem = next((p for p in problems() if p is not None), None)
-    except BudgetError as e:
-        problem = str(e)
-    result: Dump = checked[0] if problem is None else {"ok": False, "entries": 0, "problem": problem}
-    return {**result, "recovered": recovered} if recovered else result
 
 
 def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Dump:
@@ -197,8 +164,9 @@ class Book:
         ``certificates``: ``certificate.json`` files; the ledger must have their entries.
         ``public_keys``: 64 hex digits each, or files of them; one of them must have signed a run's entry, or a head
         that is given.
+        Without ``exported`` the store and signed runs are checked too, and runs that died are recovered.
         Returns ``ok``, how many ``entries``, and the ``problem`` in words; with public keys, how far one of them
-        vouches.
+        vouches; and lines on runs that died (``recovered``).
         """
         trusted = publication.parse_public_keys(list(public_keys))
         signed = [publication.signed_head(text, trusted) for text in heads] if trusted else []
@@ -206,7 +174,28 @@ class Book:
         required += [head_of_certificate(c) for c in certificates]
         if exported is not None:
             return verify_export(read_export(exported), required, trusted, signed)
-        return verify_job(self.chain, self.home, required, trusted, signed)
+        from flows.jobs.registration import refuse_forgotten_runs
+        from pipeline.transaction.transaction import refuse_old_ledger
+
+        ledger, home = self.chain, self.home
+        recovered, checked = list[str](), list[Dump]()
+
+        def problems() -> Iterator[str | None]:
+            yield ledger.problem() or _lost(ledger.entries(), required)
+            for lineage in ledger.lineages():
+                refuse_old_ledger(lineage, ledger, home.store)
+                refuse_forgotten_runs(lineage, ledger, home.runs)
+                recovered.extend(_settle(lineage, ledger, home.store))
+            checked.append(verify_export(ledger.entries(), required, trusted, signed))
+            yield checked[0]["problem"]
+            yield _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
+
+        try:
+            problem = next((p for p in problems() if p is not None), None)
+        except BudgetError as e:
+            problem = str(e)
+        result: Dump = checked[0] if problem is None else {"ok": False, "entries": 0, "problem": problem}
+        return {**result, "recovered": recovered} if recovered else result
 
     def export(self, to: str | Path) -> Dump:
         """Write all entries as JSON, for an auditor."""
@@ -304,9 +293,12 @@ class Lineage(Part):
 def lineage_facts(ledger: Ledger, name: str) -> Lineage:
     """A lineage's history from the ledger."""
     account, entries = ledger.account(name), ledger.entries(name)
-    charges = [e for e in entries if e.kind == "INTENT"]
+
+    def of(kind: str) -> list[Entry]:
+        return [e for e in entries if e.kind == kind]
+
+    charges, committed = of("INTENT"), {e.body["intent"] for e in of("COMMIT")}
     schedule: dict[str, str] = registration(entries, name).get("schedule") or {}
-    committed = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     return Lineage(
         name=name,
         cap_rho=float(account.cap),
@@ -315,15 +307,13 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
         registered_at=entries[0].at,
         schedule={period: float(Fraction(rho)) for period, rho in schedule.items()},
         limit=LimitFacts.model_validate(ledger.left(name).facts()),
-        spending=spending((e.at, float(Fraction(e.body["rho"]))) for e in charges),
-        amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in entries if e.kind == "AMEND"],
-        inspections=[_event(e, snapshot=e.body["snapshot"]) for e in entries if e.kind == "INSPECT"],
+        spending=spending([(e.at, float(Fraction(e.body["rho"]))) for e in charges]),
+        amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in of("AMEND")],
+        inspections=[_event(e, snapshot=e.body["snapshot"]) for e in of("INSPECT")],
         entries=[_charged(e, committed) for e in charges],
-        retries=[_event(e) for e in entries if e.kind == "RETRY"],
-        purges=[_event(e, what=_purged(e)) for e in entries if e.kind == "PURGE"],
-        signatures=[
-            _event(e, run=e.body["run"], by=e.body["by"], note=e.body.get("note")) for e in entries if e.kind == "SIGN"
-        ],
+        retries=[_event(e) for e in of("RETRY")],
+        purges=[_event(e, what=_purged(e)) for e in of("PURGE")],
+        signatures=[_event(e, run=e.body["run"], by=e.body["by"], note=e.body.get("note")) for e in of("SIGN")],
     )
 
 
@@ -345,17 +335,13 @@ def _purged(e: Entry) -> str:
     return "snapshots " + (", ".join(map(str, e.body["snapshots"])) or "none: rows that ingest set aside")
 
 
-def spending(charges: Iterable[tuple[str, float]]) -> list[Spent]:
+def spending(charges: Sequence[tuple[str, float]]) -> list[Spent]:
     """Cumulative spending at the time of each charge that cost something.
 
     ``charges``: time (ISO 8601, UTC) and rho, oldest first.
     """
-    total, points = 0.0, list[Spent]()
-    for at, rho in charges:
-        total += rho
-        if rho > 0:
-            points.append(Spent(at=at, spent_rho=total))
-    return points
+    totals = accumulate(rho for _, rho in charges)
+    return [Spent(at=at, spent_rho=total) for (at, rho), total in zip(charges, totals, strict=True) if rho > 0]
 
 
 def chart(points: Sequence[Spent], cap: float, since: str, until: str) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     from pipeline.ledger.chain import Entry
 
 
-def ingest_job(
-    card: CardLike,
-    home: Home,
-    work: Work = ALONE,
-    frame: object = None,
-) -> Dump:
+def ingest_job(card: CardLike, home: Home, work: Work = ALONE, frame: object = None) -> Dump:
     """Logs -> the next edition and its quarantine, whatever came in; operator-only facts.
 
     ``work``: reports bytes done of all, and warnings for the operator.
@@ -66,11 +61,7 @@ def ingest_job(
 
 
 def ingest_edition(
-    card: AnyCard,
-    home: Home,
-    work: Work = ALONE,
-    night: date | None = None,
-    files: Sequence[Path] | None = None,
+    card: AnyCard, home: Home, work: Work = ALONE, night: date | None = None, files: Sequence[Path] | None = None
 ) -> store.Snapshot:
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
@@ -165,19 +156,19 @@ def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: boo
     # the ingest's lock first: a purge that waits for a long ingest must not make runs wait
     with store.lock_lineage(private_folder(lineage)), one_at_a_time(lineage):
         refuse_old_ledger(card.name, ledger, home.store)
-        purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
-        if yes and purge.paths:
+        snapshots, paths, size = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
+        if yes and paths:
             # recorded first: a purge that died half-way is known, and can safely go on
-            if not all(name.startswith(_GOING) for name in purge.paths):
-                body = {"snapshots": purge.snapshots, "quarantine_only": quarantine_only}
+            if not all(name.startswith(_GOING) for name in paths):
+                body = {"snapshots": snapshots, "quarantine_only": quarantine_only}
                 remember_head(lineage, ledger.note(card.name, "PURGE", body))
-            carry_out(purge, lineage)
+            carry_out(paths, lineage)
     return {
         "dataset": card.name,
-        "purged": yes and bool(purge.paths),
-        "snapshots": purge.snapshots,
-        "paths": purge.paths,
-        "bytes": purge.size,
+        "purged": yes and bool(paths),
+        "snapshots": snapshots,
+        "paths": paths,
+        "bytes": size,
         "not_undone": [*NOT_UNDONE, *([COUNTERS_STAY] if (lineage / "counters").is_dir() else [])],
     }
 
@@ -209,17 +200,10 @@ _GOING = ".purging-"
 COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/privacy.md)"
 
 
-@dataclass(frozen=True)
-class Purge:
-    """A planned removal: numbers of whole snapshots, and folders and files relative to the lineage's folder."""
+def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> tuple[list[int], list[str], int]:
+    """What a purge would remove; touches nothing.
 
-    snapshots: list[int]
-    paths: list[str]
-    size: int
-
-
-def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
-    """List what a purge would remove; touches nothing.
+    Returns numbers of whole snapshots, folders and files relative to the lineage's folder, and their bytes.
 
     Raises ValueError if ``keep`` is negative.
     """
@@ -240,13 +224,13 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
     # first, so that the names are free: folders that an earlier purge had renamed when it died
     gone = sorted(lineage.glob(f"{_GOING}*")) + gone
     size = sum(f.stat().st_size for p in gone for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())
-    return Purge(old, [str(p.relative_to(lineage)) for p in gone], size)
+    return old, [str(p.relative_to(lineage)) for p in gone], size
 
 
-def carry_out(purge: Purge, lineage: Path) -> None:
+def carry_out(paths: Sequence[str], lineage: Path) -> None:
     """Remove what :func:`plan_purge` listed; a folder is renamed first, so that it is there whole or not at all."""
     going, parents = list[Path](), {lineage}
-    for path in (lineage / name for name in purge.paths):
+    for path in (lineage / name for name in paths):
         if not path.is_dir():
             remove_file(path)
             parents.add(path.parent)

@@ -210,11 +210,9 @@ def _compose(folder: Path, s: Setting, plan: RunPlan, held: Vouched, gate: Passe
     write_file(place / "release.json", json_text(describe(release)))
     seen = held.body.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
     entries = [e for e in held.entries if e.seq <= seen]
-    record = held.body.get("made")
+    made = held.body.get("made")
     # the ledger sorts its keys, a report does not
-    log = (
-        None if record is None else SimulatedLog.model_validate({key: record[key] for key in SimulatedLog.model_fields})
-    )
+    log = made and SimulatedLog.model_validate({key: made[key] for key in SimulatedLog.model_fields})
     compose(MadeRun(s.card, s.recipe, snapshot, curated), plan.learn(release), entries, place, log)
 
 

@@ -142,11 +142,7 @@ def _age(at: str) -> timedelta:
 
 
 def run_night(
-    recipe: str,
-    home: Home,
-    work: Work = ALONE,
-    noise: NoiseSource | None = None,
-    day: date | None = None,
+    recipe: str, home: Home, work: Work = ALONE, noise: NoiseSource | None = None, day: date | None = None
 ) -> NightAnswer:
     """One night of a recipe: the next edition of the log, then what the recipe declares for this date.
 
@@ -214,8 +210,7 @@ def _night(
     def sign(by: str, note: str) -> int:
         return sign_job(ledger, home.runs / ran.run, f"{by} in {s.recipe.recipe.name}", note, s.card)["entry"]
 
-    entries = ledger.entries()
-    promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict, sign, entries, drift)
+    promotion = consider(s.recipe.promote, home.runs, ran, sign, ledger.entries(), drift)
     fields = {**ran.parts(), "night": facts, "promotion": promotion, "exit": 0}
     return s, delivered, NightAnswer.model_validate(fields)
 

@@ -22,7 +22,7 @@ from flows.jobs.proof import Vouched
 from flows.jobs.run import PAGES, drawn_pages, write_pages, write_policy
 from flows.jobs.studies import WorldRecipe, is_world_recipe, load_world_recipe
 from pipeline.arrays import Array
-from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
+from pipeline.declaration.card import AnyCard, CardError, LqCard
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import read_toml
 from pipeline.facts import learnt
@@ -51,19 +51,6 @@ from reports.studies.study_page import table_files
 
 LEVEL = 0.95
 _OMITTED = ("trust", "variant")
-
-
-def _tables(card: Card, policy: Array, visits: Array) -> tuple[PolicyFiles, learnt.PolicyFacts]:
-    """A policy ``(H, S, A)`` over declared states, and the share of users who come to each cell under it."""
-    table = Policy(policy, np.zeros(policy.shape[:2], dtype=bool))
-    tied = (policy == policy.max(-1, keepdims=True)).sum(-1) > 1
-    return played_files(card, table, visits), decision_facts(table, tied)
-
-
-def _controller(card: LqCard, policy: Array, bounds: Sequence[float]) -> tuple[PolicyFiles, learnt.PolicyFacts]:
-    """Gains ``(H, d, n)`` of a linear plant, and the bounds by which its sums were released."""
-    facts = learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(policy.any()))
-    return gain_files(card, policy, bounds), facts
 
 
 def _labelled(card: AnyCard, table: Array) -> list[dict[str, object]]:
@@ -137,9 +124,15 @@ class PlayedSimulation:
     @cached_property
     def shown(self) -> tuple[PolicyFiles, learnt.PolicyFacts]:
         """The policy in files and in numbers."""
-        if isinstance(self.card, LqCard):
-            return _controller(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
-        return _tables(self.card, self.policy, self.worth.visits(self.policy))
+        card, policy = self.card, self.policy
+        if isinstance(card, LqCard):
+            # by which its sums were released
+            bounds = self.joint.bounds or () if self.joint is not None else ()
+            facts = learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(policy.any()))
+            return gain_files(card, policy, bounds), facts
+        table = Policy(policy, np.zeros(policy.shape[:2], dtype=bool))
+        tied = (policy == policy.max(-1, keepdims=True)).sum(-1) > 1
+        return played_files(card, table, self.worth.visits(policy)), decision_facts(table, tied)
 
     @cached_property
     def ends(self) -> tuple[float, float]:
@@ -309,10 +302,23 @@ def _publish(
     name = f"{recipe.recipe.name}-{digest}-simulation-not-private"
     # no kept result holds a release: the first run is played again, and is the same
     played = PlayedSimulation(recipe, name, trials, outcomes, run(trials[0]))
-    final = home.runs / played.name
+    final = home.runs / name
     with one_at_a_time(home.runs), whole_folder(final, over=True) as folder:
         _compose(played, path, folder)
-        _vouch(home, played, folder)
+        ledger = open_ledger(home.ledger_of(None), create=True)
+        entries = ledger.entries()
+        body = {
+            "run": name,
+            "run_key": hashlib.sha256(canonical([name]).encode()).hexdigest(),
+            "commit": None,
+            "snapshot": None,
+            "seen": entries[-1].seq if entries else 0,
+            "card_hash": card_hash(played.card),
+            "seed": played.trial.seed,
+            "made_by": maker(),
+            "files": file_digests(folder),
+        }
+        ledger.publish(played.card.name, body, operator_key(home.store))
     return _answer(played, final)
 
 
@@ -323,27 +329,11 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
     for stem, rows in zip(_TABLES, (played.runs(), curve_points(played.rows), played.policies()), strict=True):
         if rows:
             write_file(folder / f"{stem}.parquet", table_files(rows)[0])
-    digests = write_policy(played.shown[0], folder)
-    report = _report(played)
+    files, facts = played.shown
+    digests = write_policy(files, folder)
+    report = _report(played, facts)
     proof = certificate(played.card, played.release, report, played.route, None, digests)
     write_pages(report, proof, read_view(report, folder), folder)
-
-
-def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
-    ledger = open_ledger(home.ledger_of(None), create=True)
-    entries = ledger.entries()
-    body = {
-        "run": played.name,
-        "run_key": hashlib.sha256(canonical([played.name]).encode()).hexdigest(),
-        "commit": None,
-        "snapshot": None,
-        "seen": entries[-1].seq if entries else 0,
-        "card_hash": card_hash(played.card),
-        "seed": played.trial.seed,
-        "made_by": maker(),
-        "files": file_digests(folder),
-    }
-    ledger.publish(played.card.name, body, operator_key(home.store))
 
 
 def _answer(played: PlayedSimulation, folder: Path) -> Dump:
@@ -367,7 +357,7 @@ def _answer(played: PlayedSimulation, folder: Path) -> Dump:
     }
 
 
-def _report(played: PlayedSimulation) -> Report:
+def _report(played: PlayedSimulation, policy: learnt.PolicyFacts) -> Report:
     """All of ``report.json``."""
     trial, release, card = played.trial, played.release, played.card
     return Report(
@@ -383,7 +373,7 @@ def _report(played: PlayedSimulation) -> Report:
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
         ledger=None,
         **present(joint=played.joint),
-        policy=played.shown[1],
+        policy=policy,
         assumptions=assumptions(card, (), played.route),
         not_covered=list(NOT_COVERED),
         verify=[
@@ -431,10 +421,8 @@ def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
         trial = recipe.trials()[recipe.recipe.agent][0]
         first = run(trial)
         played = PlayedSimulation(recipe, folder.name, [trial], [plain_values(trial, first)], first)
-        yield judged(f"mechanisms and guarantee, {_AGAIN}", _promise_problem(folder, played), older)
-        yield judged(f"release.parquet, {_AGAIN}", _release_problem(folder, played), older)
-        yield judged(f"policy.parquet, {_AGAIN}", _policy_problem(folder, played), older)
-        yield judged("the pages, drawn again from report.json", _pages_problem(folder), older)
+        for what, problem in _compared(folder, played):
+            yield judged(what, problem, older)
     except BROKEN as e:
         problem = f"it cannot be played ({type(e).__name__}: {str(e)[:120]})"
         yield judged(f"the first run, {_AGAIN}", problem, older)
@@ -442,31 +430,25 @@ def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
     yield Check("regret and intervals over all seeds", None, "simulate its recipe again: kept runs are found again")
 
 
-def _promise_problem(folder: Path, played: PlayedSimulation) -> str | None:
+def _compared(folder: Path, played: PlayedSimulation) -> Iterator[tuple[str, str | None]]:
+    """What a run's folder must have in common with the first run played again, and how it differs, if it does."""
     proof: Body = read_json(folder, "certificate.json")
+    promise, again = None, _guarantee(played).model_dump()
     if [describe_mechanism(m) for m in played.release.mechanisms] != proof["mechanisms"]:
-        return "the recipe releases other tables, or with other noise"
-    again = _guarantee(played).model_dump()
-    differ = [key for key in again if again[key] != proof["guarantee"].get(key)]
-    return f"guarantee: {', '.join(differ)} differ" if differ else None
-
-
-def _release_problem(folder: Path, played: PlayedSimulation) -> str | None:
+        promise = "the recipe releases other tables, or with other noise"
+    elif differ := [key for key in again if again[key] != proof["guarantee"].get(key)]:
+        promise = f"guarantee: {', '.join(differ)} differ"
+    yield f"mechanisms and guarantee, {_AGAIN}", promise
     stored = read_release(folder).tables
     same = all(np.array_equal(stored[name], table) for name, table in played.release.tables.items())
-    return None if same else "its numbers are others"
-
-
-def _policy_problem(folder: Path, played: PlayedSimulation) -> str | None:
-    table = pq.read_table(folder / "policy.parquet")
-    columns = played.shown[0].tables["policy"]
+    yield f"release.parquet, {_AGAIN}", None if same else "its numbers are others"
+    files, _ = played.shown
+    table, columns = pq.read_table(folder / "policy.parquet"), files.tables["policy"]
     same = all(np.allclose(table[name].to_numpy(), column, atol=1e-9) for name, column in columns.items())
-    return None if same and set(columns) == set(table.column_names) else "its numbers are others"
-
-
-def _pages_problem(folder: Path) -> str | None:
+    same = same and set(columns) == set(table.column_names)
+    yield f"policy.parquet, {_AGAIN}", None if same else "its numbers are others"
     report = read_report(folder)
-    for page, text in zip(PAGES, drawn_pages(report, read_view(report, folder)), strict=True):
-        if (folder / page).read_text(encoding="utf-8") != text:
-            return f"{page} says something else"
-    return None
+    drawn = zip(PAGES, drawn_pages(report, read_view(report, folder)), strict=True)
+    other = (page for page, text in drawn if (folder / page).read_text(encoding="utf-8") != text)
+    page = next(other, None)
+    yield "the pages, drawn again from report.json", None if page is None else f"{page} says something else"

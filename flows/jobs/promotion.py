@@ -20,7 +20,7 @@ from flows.config.home import Home
 from flows.config.recipe import Promote, Setting, names_run
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError, Name
-from pipeline.facts.answers import Comparison, Promotion
+from pipeline.facts.answers import Comparison, Promotion, RunAnswer
 from pipeline.facts.learnt import Gains, Status
 from pipeline.facts.promise import DeclaredTables, Dump, present
 from pipeline.facts.report import contradictory, read_report
@@ -134,14 +134,10 @@ class Alias:
             return []
         return past[: past.index(now) + 1] if now in past else [now]
 
-    @property
-    def _file(self) -> Path:
-        return _history_of(self.runs / self.name)
-
     def _record(self) -> Dump:
         if not is_pointer(self.runs / self.name):
             return {"history": [], "rejected": []}
-        return json.loads(self._file.read_text(encoding="utf-8"))
+        return json.loads(_history_of(self.runs / self.name).read_text(encoding="utf-8"))
 
     def _write_record(
         self, history: Sequence[str], rejected: Sequence[str], practice_since: date | None = None
@@ -149,7 +145,7 @@ class Alias:
         record: Dump = {"schema_version": 1, "history": list(history), "rejected": list(rejected)}
         if practice_since is not None:
             record["practice_since"] = practice_since.isoformat()
-        with whole_file(self._file) as fresh:
+        with whole_file(_history_of(self.runs / self.name)) as fresh:
             write_file(fresh, json_text(record))
 
     def _point(self, run: str) -> None:
@@ -234,6 +230,10 @@ def compared(a: Path, b: Path) -> Comparison:
         raise CardError(contradictory(f"{a.name} or {b.name}", e)) from e
 
 
+Sign = Callable[[str, str], int]
+"""Takes a signer and a note; returns the number of the ledger's entry."""
+
+
 @dataclass(frozen=True)
 class Drift:
     """Result of a night's comparison of people under the run in use with those under practice.
@@ -250,23 +250,15 @@ class Drift:
 
 
 def consider(
-    rule: Promote | None,
-    runs: Path,
-    run: str,
-    status: Status,
-    verdict: Verdict,
-    sign: Callable[[str, str], int],
-    entries: Sequence[Entry],
-    drift: Drift | None = None,
+    rule: Promote | None, runs: Path, made: RunAnswer, sign: Sign, entries: Sequence[Entry], drift: Drift | None
 ) -> Promotion:
     """Compare a fresh run with the one in use and promote it where the rule allows.
 
     ``rule``: the recipe's; None compares and promotes nothing.
-    ``sign``: takes the signer and a note, and returns the number of the ledger's entry.
     ``entries``: of the ledger that vouches for the run.
     ``drift``: of a night that compares the run in use with practice.
     """
-    pointer = Alias(runs, rule.pointer if rule is not None else "current")
+    run, verdict, pointer = made.run, made.verdict, Alias(runs, rule.pointer if rule is not None else "current")
     before = pointer.now()
     if drift is not None and drift.called and before is not None and play_of(runs / before)["id"] == drift.play:
         pointer.withdraw(drift.day)
@@ -282,7 +274,7 @@ def consider(
         held = []
     else:
         held += [] if drift is None else _worse_than_practice(drift, pointer.practice_since)
-        held += reasons_to_hold(rule, status, verdict, changes)
+        held += reasons_to_hold(rule, made.value.status, verdict, changes)
         if run in pointer.rejected:
             held.append("it was rolled back before")
         # a clock that went back, or a date that is repeated by hand, replays an old release

@@ -72,13 +72,7 @@ def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:
     return snapshot
 
 
-def register_job(
-    card: CardLike,
-    home: Home,
-    *,
-    amend: bool = False,
-    recipes: Sequence[str] = (),
-) -> Dump:
+def register_job(card: CardLike, home: Home, *, amend: bool = False, recipes: Sequence[str] = ()) -> Dump:
     """Create the lineage in its ledger.
 
     Returns its account, the number of the ``entry`` that was written (None: unchanged), and the public key of this

@@ -22,7 +22,7 @@ from pipeline.declaration.card import AnyCard, Card, CardError, task_of
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.facts.answers import Left, RunAnswer
 from pipeline.facts.evaluation import Evaluated
-from pipeline.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, PolicyView, ValueFacts
+from pipeline.facts.learnt import UNMEASURED, Baseline, LearntFacts, PolicyView, ValueFacts
 from pipeline.facts.promise import Dump, Guarantee, MechanismFacts, SimulatedLog, declared, present, record_of
 from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report, verdict_of
 from pipeline.facts.verdict import Verdict, confounding, decide, missing, no_test, not_evaluated
@@ -418,20 +418,24 @@ def _ledger_facts(card: AnyCard, curated: Curated) -> LedgerFacts | None:
 def standing(facts: LearntFacts, card: AnyCard, record: SimulatedLog | None) -> LearntFacts:
     """Learnt facts with the interval that the page shows first, cut to what an episode can pay."""
     most = card.reward.most(card.domain.states.ends) if isinstance(card, Card) else None
-    value = _clipped(facts.value, most)
+    value, made = _clipped(facts.value, most), record and (record.world, record.behaviour, record.episodes)
     baselines = {name: _clipped(b, most) for name, b in facts.model_baselines.items()}
     if (evaluation := facts.evaluation) is not None:
         evaluation = evaluation.within(value.lower_trivial, value.upper_trivial)
         baselines["this policy"] = Baseline.model_validate({k: getattr(value, k) for k in _ENDS[:3]})
-        measured = evaluation.certified(card.domain.markov if isinstance(card, Card) else "declared")
+        certified = evaluation.certified(card.domain.markov if isinstance(card, Card) else "declared")
         # a model's bound from declared first states is no bound for people who began in others
         declared_start = value.start == "declared" and isinstance(card, Card)
-        value = _evaluated(value, evaluation, certified=measured)
+        value = _evaluated(value, evaluation, certified=certified)
         if declared_start:
             best = facts.best if facts.best is not None and math.isinf(facts.best.upper) else None
             facts, value = replace(facts, best=best), _with(value, {"optimal_upper": None})
-    elif facts.contained is not None and value.status == "modelled" and _alike(facts.contained, record):
-        value = _bound(value, facts.contained)
+    elif (
+        (c := facts.contained) is not None and value.status == "modelled" and made == (c.world, c.behaviour, c.episodes)
+    ):
+        measured = f"containment: measured, inside in {c.inside} of {c.draws} draws of this very setting"
+        assumes = [measured if line == UNMEASURED else line for line in value.assumes]
+        value = _with(value, {"status": "bound", "assumes": assumes})
     return replace(facts, value=value, model_baselines=baselines, evaluation=evaluation)
 
 
@@ -459,17 +463,6 @@ def _evaluated(value: ValueFacts, evaluation: Evaluated, *, certified: bool) -> 
     ]
     status = "evaluated" if certified else "modelled"
     return _with(value, {**ends, "status": status, "assumes": assumes, "start": "people"})
-
-
-def _alike(measured: Contained, record: SimulatedLog | None) -> bool:
-    wanted = measured.world, measured.behaviour, measured.episodes
-    return record is not None and (record.world, record.behaviour, record.episodes) == wanted
-
-
-def _bound(value: ValueFacts, measured: Contained) -> ValueFacts:
-    measured_line = f"containment: measured, inside in {measured.inside} of {measured.draws} draws of this very setting"
-    assumes = [measured_line if line == UNMEASURED else line for line in value.assumes]
-    return _with(value, {"status": "bound", "assumes": assumes})
 
 
 def _with(value: _Ends, changes: Dump) -> _Ends:

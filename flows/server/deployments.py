@@ -149,11 +149,7 @@ Budget = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 @flow(name="nightly", retries=0, persist_result=False, log_prints=False)
 def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
     """What the recipe declares for this date: ingest, release, learn, report, compare with the run in use."""
-
-    def job(allowed: Allowed) -> ServedPage:
-        return night_page(run_night(str(allowed.recipe(recipe)), _home(allowed, home), Work(task_step, say)))
-
-    _deployed(job)
+    _deployed(lambda a: night_page(run_night(str(a.recipe(recipe)), _home(a, home), Work(task_step, say))))
 
 
 @flow(name="simulate", retries=0, persist_result=False, log_prints=False)

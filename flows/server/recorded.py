@@ -82,20 +82,16 @@ def _result_of(work: Callable[[], T | None], caught: list[Exception]) -> T:
     raise caught[-1]
 
 
-def publish_whole(page: ServedPage) -> None:
-    """The report, so that it opens on any machine: a link where ``runs/`` is served, else its text."""
+def publish(page: ServedPage) -> None:
+    """Artifacts of the flow run that is running: a text, the report, and a table where there is one."""
+    create_markdown_artifact(page.markdown, key=page.key, description=page.title)
+    # so that the report opens on any machine: a link where ``runs/`` is served, else its text
     key, text = f"{page.key}-report", page.file.with_suffix(".md")
     if url := os.environ.get(REPORTS):
         link = f"{url.rstrip('/')}/{page.file.parent.name}/{page.file.name}"
         create_link_artifact(link, link_text=page.file.name, key=key, description=page.title)
     elif text.is_file():
         create_markdown_artifact(text.read_text(encoding="utf-8"), key=key, description=page.title)
-
-
-def publish(page: ServedPage) -> None:
-    """Artifacts of the flow run that is running: a text, the report, and a table where there is one."""
-    create_markdown_artifact(page.markdown, key=page.key, description=page.title)
-    publish_whole(page)
     if page.rows:
         create_table_artifact(
             [dict(row) for row in page.rows], key=f"{page.key}-ledger", description=f"{page.title}: what was charged"

@@ -115,43 +115,51 @@ def _n(count: int | None) -> str:
 _STEPS = 24
 
 
-def inspection_page(facts: Dump) -> list[Block]:
-    """Blocks of the page."""
-    return _vector_page(facts) if "vectors" in facts else _table_page(facts)
-
-
 def _head(f: Dump) -> list[str]:
     return [
         f"{f['dataset']} snapshot {f['snapshot']} ({f['kind']}): {f['rows']:,} rows, {f['users']:,} users, "
         f"{f['episodes']:,} episodes; users_public declares {f['people']['declared']:,}",
-        f"OPERATOR ONLY: raw facts, not for publication.  This look is entry {f['ledger_entry']} of the ledger.",
+        f"{ONLY}  This look is entry {f['ledger_entry']} of the ledger.",
     ]
 
 
 def _warnings(f: Dump) -> list[str]:
+    if not f["warnings"]:
+        return ["", "No warnings.  That is no proof that the log is good."]
     lines: list[str] = []
     for w in f["warnings"]:
         lines += ["", f"WARNING {w['code']}: {w['what']}.", f"  means: {w['means']}.", f"  do: {w['do']}."]
-    return lines if f["warnings"] else [*lines, "", "No warnings.  That is no proof that the log is good."]
+    return lines
 
 
-def _table_page(facts: Dump) -> list[Block]:
-    """Of a log of declared states and actions."""
+def inspection_page(facts: Dump) -> list[Block]:
+    """Blocks of the page."""
+    if "vectors" in facts:
+        return _vector_page(facts)
     blocks: list[Block] = [_opening(facts)]
     for table in (_rules(facts), _states(facts), _matrix(facts), _noise(facts), _hidden(facts)):
         if table is not None:
             blocks += ["", table]
-    return [*blocks, *_closing(facts)]
+    hidden = facts["hidden_state"]
+    closing = "A 'no' is absence of evidence, not a proof; what no file holds was not looked at."
+    closing = closing if hidden["checked"] else f"Hidden state not checked: {hidden['why_not']}"
+    return [*blocks, closing, *_warnings(facts)]
 
 
 def _opening(f: Dump) -> str:
-    steps, reward = f["steps"], f["reward"]
+    steps, reward, shares = f["steps"], f["reward"], f["shares"]
+    words = {
+        "unknown_next_state": "next state unknown",
+        "other_state": "state OTHER",
+        "other_action": "action OTHER",
+        "beyond_cell_cap": "beyond the cell cap",
+    }
     lines = [
         *_head(f),
         f"episodes: {steps['mean']:.3g} steps on average, median {steps['median']}, 90 % within {steps['p90']}, "
         f"{steps['whole_horizon_share']:.1%} last all {steps['horizon']}",
-        "transitions into ends: " + (", ".join(f"{k} {v:.2%}" for k, v in f["shares"]["ends"].items()) or "no ends"),
-        "rows: " + ", ".join(_shares(f["shares"])),
+        "transitions into ends: " + (", ".join(f"{k} {v:.2%}" for k, v in shares["ends"].items()) or "no ends"),
+        "rows: " + ", ".join(f"{words[k]} {shares[k]:.2%}" for k in words if shares[k] is not None),
     ]
     if reward is not None:
         lines.append(
@@ -159,16 +167,6 @@ def _opening(f: Dump) -> str:
             f"clipped {reward['clipped_share']:.2%}, floored {reward['floored_share']:.2%}"
         )
     return "\n".join(lines)
-
-
-def _shares(shares: Dump) -> list[str]:
-    words = {
-        "unknown_next_state": "next state unknown",
-        "other_state": "state OTHER",
-        "other_action": "action OTHER",
-        "beyond_cell_cap": "beyond the cell cap",
-    }
-    return [f"{words[k]} {shares[k]:.2%}" for k in words if shares[k] is not None]
 
 
 def _table(title: str, head: str, cells: str, records: Iterable[Mapping[str, object]], *, left: int = 1) -> Grid | None:
@@ -228,14 +226,6 @@ def _hidden(f: Dump) -> Grid | None:
     head = "state|column|kind|people|p|difference|at|action depends on it"
     cells = "{state}|{column}|{kind}|{people:,}|{p_value:.2g}|{difference:.1%}|{at}|{yes}"
     return _table("Does the logged action depend on what the states hide?", head, cells, tests, left=2)
-
-
-def _closing(f: Dump) -> list[str]:
-    hidden = f["hidden_state"]
-    line = "A 'no' is absence of evidence, not a proof; what no file holds was not looked at."
-    if not hidden["checked"]:
-        line = f"Hidden state not checked: {hidden['why_not']}"
-    return [line, *_warnings(f)]
 
 
 def _vector_page(f: Dump) -> list[Block]:

@@ -28,7 +28,7 @@ from pipeline.files import is_full
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from flows.config.home import Work
+    from flows.config.home import Progress, Work
 
 
 # style of a verdict's word; the word alone is enough
@@ -218,8 +218,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int, title:
     return f"<table>{caption}{line(head, 'th') if head else ''}{''.join(line(row, 'td') for row in rows)}</table>"
 
 
-# done so far, and of how many where that is known
-Progress: TypeAlias = Callable[[int, int | None], None]
 # of whole numbers on the command line; more would not go into a table
 MOST = 2**31 - 1
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, messages on stderr.")]

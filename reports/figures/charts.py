@@ -29,21 +29,20 @@ _MARKS = re.compile(
 _OWN = (" transform=", " d=", " x", " y")
 
 
+Labels = tuple[str, str, str]
+"""Key, title and words of a picture, for those who cannot see it."""
+Frame = tuple[int, int]
+"""Width and height around a picture and its legend."""
+
+
 def draw_chart(
-    kind: str,
-    values: Mapping[str, object],
-    key: str,
-    title: str,
-    text: str,
-    margin: int,
-    frame: tuple[int, int] | None = None,
-    *,
-    bottom: int = 36,
+    kind: str, values: Mapping[str, object], labels: Labels, margin: int, frame: Frame | None = None, bottom: int = 36
 ) -> str:
-    """A chart as SVG in the page's text colour, with words for those who cannot see it.
+    """A chart as SVG in the page's text colour.
 
     ``kind``: of ``templates/KIND.vl.json.j2``: the chart in Vega-Lite.
     """
+    key, title, text = labels
     layout = {"ink": INK, "margin": margin, "top": 6 if frame is None else 30, "bottom": bottom}
     chart = templates().get_template(f"{kind}.vl.json.j2").render(values, **layout)
     # as text the renderer would round numbers in the last digit
@@ -107,12 +106,6 @@ def _without(tag: str, attributes: Iterable[str]) -> str:
     return tag
 
 
-def standalone(svg: str) -> str:
-    """An inline SVG as a separate file, always dark on white."""
-    opening, rest = svg.replace("currentColor", "#22262a").split(">", 1)
-    return f'{opening}><rect width="100%" height="100%" fill="#ffffff"/>{rest}'
-
-
 # Paul Tol's "bright" scheme; with the dashes it is read without colour too
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44")
 GREY = "#999999"
@@ -152,7 +145,6 @@ def draw_curves(
     title: str,
     *,
     log_y: bool = True,
-    x_title: str = "episodes",
     y_title: str = "regret so far",
     note: str = _NOTE,
 ) -> Figure:
@@ -169,7 +161,7 @@ def draw_curves(
     floor = min(p["mean"] for p in points) if log_y else 0.0
     columns, names = min(2, len(panels)), list(styles)
     drawn = {
-        "across": {"title": x_title, "domain": [first, last], "ticks": _decades(first, last), "format": "~s"},
+        "across": {"title": "episodes", "domain": [first, last], "ticks": _decades(first, last), "format": "~s"},
         "up": {
             "title": y_title,
             "scale": "log" if log_y else "linear",
@@ -191,7 +183,7 @@ def draw_curves(
     room = min(_LEGEND, 50 + 7 * max(map(len, names)))
     frame = _MARGIN + columns * (_WIDE + 20) + room + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
     text = _words(panels, title, y_title)
-    return Figure(partial(draw_chart, "curves", drawn, key, title, text, _MARGIN, frame), text, note)
+    return Figure(partial(draw_chart, "curves", drawn, (key, title, text), _MARGIN, frame), text, note)
 
 
 def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, list[int]]]:

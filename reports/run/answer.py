@@ -7,37 +7,34 @@ Of intervals, places are percentages and letters keep their size: that picture i
 """
 
 import math
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from html import escape
 from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from pipeline.facts import learnt
-from pipeline.facts.evaluation import Evaluated, people_needed, share_that_judges
+from pipeline.facts.evaluation import Evaluated, Interval, people_needed, share_that_judges
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
 from pipeline.facts.report import Report, verdict_of
 from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, ends_near, no_test, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.figures.charts import DASHES, PALETTE, draw_chart
-from reports.page import (
-    AnswerCard,
-    Figure,
-    Opening,
-    about,
-    interval,
-    listing,
-    loss,
-    names,
-    percent,
-    shorten,
-    steps,
-    templates,
-)
+from reports.page import AnswerCard, Figure, Opening, about, interval, listing, loss, names, percent, shorten, templates
 from reports.run import policy_sections
+
+
+@cache
+def wording(file: str = "words") -> Mapping[str, Any]:
+    """The fixed words of a run's page, by what they are about: words.toml, or glossary.toml beside it."""
+    return tomllib.loads(Path(__file__).with_name(f"{file}.toml").read_text(encoding="utf-8"))
+
 
 _ROW, _AXIS, _GAP = 46, 46, 14
 # room at both ends, percent of the width, so that no mark is cut
@@ -158,7 +155,10 @@ _WIDE, _HEIGHT, _LEGEND = 380, 150, 15
 
 def gains_figure(view: learnt.Gains) -> Figure:
     """A line an observed number and control: its gain at each step."""
-    lines = _largest(view)
+    # those with most weight over the episode, in their own order
+    size = np.abs(view.gains).sum(0)
+    largest = np.argsort(-size.reshape(-1), kind="stable")[:MOST_LINES].tolist()
+    lines = [divmod(i, size.shape[1]) for i in sorted(largest)]
     names, gains = [_name(view, d, n) for d, n in lines], [view.gains[:, d, n].tolist() for d, n in lines]
     H, height = len(view.gains), max(_HEIGHT, _LEGEND * len(names) + 10)  # noqa: N806
     low, high = min(0.0, *map(min, gains)), max(0.0, *map(max, gains))
@@ -173,15 +173,8 @@ def gains_figure(view: learnt.Gains) -> Figure:
     note = f"Shown: the {len(lines)} largest gains, of {view.gains[0].size}; the table has all." if left_out else ""
     text = f"Gains over {H} steps. {text}."
     frame = (128 + _WIDE + 7 * max(map(len, names)), height + 70)
-    labels = "policy", "The gains, step by step", text, 60, frame
-    return Figure(partial(draw_chart, "gains", values, *labels), text, note)
-
-
-def _largest(view: learnt.Gains) -> list[tuple[int, int]]:
-    """(control, coordinate) of the gains with most weight over the episode, in their own order."""
-    size = np.abs(view.gains).sum(0)
-    order = np.argsort(-size.reshape(-1), kind="stable")[:MOST_LINES]
-    return sorted((int(i) // size.shape[1], int(i) % size.shape[1]) for i in order)
+    labels = "policy", "The gains, step by step", text
+    return Figure(partial(draw_chart, "gains", values, labels, 60, frame), text, note)
 
 
 def _name(view: learnt.Gains, control: int, coordinate: int) -> str:
@@ -351,48 +344,39 @@ def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
 
 
 def _marks(report: Report) -> list[Mark]:
-    truth, evaluation, v = known_truth(report), report.evaluation, report.value
-    usual = own = None
-    if truth is not None:
-        usual, own = truth.v_behavior, truth.v_policy
-    rows: list[Mark] = []
+    truth, evaluation, baselines = known_truth(report), report.evaluation, report.model_baselines
+    usual, own = (None, None) if truth is None else (truth.v_behavior, truth.v_policy)
     if evaluation is not None:
-        p, judged = evaluation.practice, evaluation.value
-        rows = [
-            _mark(_PRACTICE, (p.estimate, p.lower, p.upper), usual),
-            _mark(_NEW, (judged.estimate, judged.lower, judged.upper), own, own=True),
-        ]
+        rows = [_mark(_PRACTICE, evaluation.practice, usual), _mark(_NEW, evaluation.value, own, own=True)]
     else:
-        rows = [_modelled("practice", report.model_baselines.get("practice"), usual), _new(v, own)]
+        rows = [_modelled("practice", baselines.get("practice"), usual), _new(report.value, own)]
     # a model's estimate does not stand first where people are real
-    if (zero := report.model_baselines.get("zero")) is not None and report.dataset.kind == "synthetic":
+    if (zero := baselines.get("zero")) is not None and report.dataset.kind == "synthetic":
         rows.append(_modelled("doing nothing", zero, None if truth is None else truth.v_zero))
     return rows
 
 
 def _new(v: learnt.ValueFacts, truth: float | None) -> Mark:
     # a trivial end is not drawn
-    lower = None if v.lower_flag == "trivial" else v.lower
-    if lower is None and v.estimate is None:
+    drawn = learnt.Baseline(estimate=v.estimate, lower=None if v.lower_flag == "trivial" else v.lower, upper=v.upper)
+    if drawn.lower is None and v.estimate is None:
         return Mark(_NEW, "no value is claimed", own=True, truth=truth)
-    name = f"{_NEW} ({_MODEL})" if v.status in learnt.NO_GUARANTEE else _NEW
-    return _mark(name, (v.estimate, lower, v.upper), truth, own=True)
+    return _mark(f"{_NEW} ({_MODEL})" if v.status in learnt.NO_GUARANTEE else _NEW, drawn, truth, own=True)
 
 
 def _modelled(name: str, b: learnt.Baseline | None, truth: float | None) -> Mark:
     if b is None or b.trivial:
         return Mark(name, "unknown" if truth is None else f"truly {number(truth, 3)}", truth=truth)
-    return _mark(f"{name} ({_MODEL})", (b.estimate, b.lower, b.upper), truth)
+    return _mark(f"{name} ({_MODEL})", b, truth)
 
 
-def _mark(name: str, known: tuple[float | None, ...], truth: float | None, *, own: bool = False) -> Mark:
-    """``known``: the estimate and both ends of its interval; None where there is none."""
-    estimate, lower, upper = known
+def _mark(name: str, known: Interval | learnt.Baseline, truth: float | None, *, own: bool = False) -> Mark:
+    estimate, lower, upper = known.estimate, known.lower, known.upper
     if lower is None or upper is None:
         words = number(estimate, 3) if lower is None else interval(lower, None)
     else:
-        middle = "" if estimate is None else f"{about(estimate, lower, upper)} "
-        words = f"{middle}({interval(lower, upper)})" if middle else interval(lower, upper)
+        words = interval(lower, upper)
+        words = words if estimate is None else f"{about(estimate, lower, upper)} ({words})"
     return Mark(name, words, estimate, lower, upper, own, truth)
 
 
@@ -538,65 +522,32 @@ def whom_card(report: Report, view: learnt.PolicyView, verdict: Verdict) -> Answ
 
 def _when(view: learnt.Decisions, run: policy_sections.Steps) -> str:
     every = (run.first, run.last) == (0, len(view.action) - 1)
-    return "" if every else f", step {steps(run.first, run.last)}"
+    return "" if every else f", step {run.when}"
 
 
 _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_changes": "Nothing to test"}
-# the status of unrecorded traits, in one sentence
-_CONDITION = {
-    "seen": "A check shows that something outside of the recorded state drives decisions, and may drive outcomes.",
-    "declared": "The operator declares that one rule, the same for everybody and on all days, decided every choice "
-    "from the recorded state alone, that each action is recorded as it was chosen, that the same comes of a choice on "
-    "all days, that no person, outcome or step is missing or comes after the last declared step, that nobody has two "
-    "ids, or more episodes than count, and that what is done for one person changes nothing for another; no log can "
-    "prove it.",
-    "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
-    "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
-    "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
-    "this log can show it.",
-}
 
 
-_UNSAID = (
-    "Rows without an outcome, with a gap or behind one, or beyond the last declared step are set aside, and no number "
-    "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, whether "
-    "what helped at first still helps, or whether slots, prizes or attention of one person are taken from another."
-)
-_LEFT_OUT = (
-    "No record of some people was used: they have not come yet, or their rows have no outcome, or a gap. Nothing tells "
-    "how they fared, or will fare."
-)
-_RETURNING = (
-    "Each person counts by the mean of their episodes: it misleads where outcomes decide who comes again, and what an "
-    "episode changes in the same person's later ones counts nowhere."
-)
-_BEYOND_CAP = (
-    "Of whoever came more often one episode counts, drawn by a hash: it misleads where outcomes decide who comes "
-    "again, and what an episode changes in later ones counts nowhere. Where nobody comes again, the card's "
-    "columns.episode_id can name the person's column."
-)
-_FEATURES = (
-    "Values were fitted by the declared features; the check of what these leave out looks in twelve directions, and "
-    "misses what lies in none."
-)
-_UNWEIGHTED = (
-    "People are too few to tell how often the policy comes to a state: where practice seldom comes, an error of the "
-    "model stands."
-)
-_LED = (
-    "A few features of a state, the same at all steps, say where the policy leads and what that is worth: if what is "
-    "done decides who comes to which state, the difference can be off, on either side. dp-apvi does not rest on "
-    "them: it follows states one by one."
-)
-_LATER = (
-    "Those who judge came after those who taught: if practice changed in between, or what comes of it, their scores "
-    "can mislead."
-)
-_LOGGED = (
-    "People were weighed by the logged chances. A check sees those that are too large, or too small, on average, and "
-    "not those that follow how it went, as of a rule of a later day."
-)
-_COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
+def _conditions(report: Report, verdict: Verdict) -> list[tuple[str, Sequence[str]]]:
+    """Conditions of a difference beside hidden traits: what the page says of each, and what to ask about it."""
+    missing, several = verdict.left_out is not None, report.dataset.episodes_per_user > 1
+    holds = {
+        "features": verdict.features,
+        "unweighted": verdict.unweighted and not verdict.led,
+        "led": verdict.led,
+        "later": verdict.later,
+        "logged": verdict.logged,
+        "returning": verdict.returning and several,
+        "beyond_cap": verdict.returning and not several,
+        "left_out": missing,
+        "unsaid": verdict.unsaid,
+    }
+    found = {key: wording()["conditions"][key] for key, condition in holds.items() if condition}
+    if missing and verdict.unsaid:
+        # of the people who are left out altogether the first screen has a number
+        said, (_, *asked) = found["unsaid"].values()
+        found["unsaid"] = {"said": f"Other r{said[1:]}", "asked": asked}
+    return [(condition["said"], condition["asked"]) for condition in found.values()]
 
 
 def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
@@ -608,27 +559,18 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     answer = "By a model only" if not tested else "Better or worse is open"
     if decided and tested:
         answer = ("Confirmed", "Confirmed on one condition", "Confirmed on conditions")[min(len(verdict.conditions), 2)]
-    words = [
+    lines = [
         f"An interval at {percent(gain.level)}, validated in simulations; it is not a mathematical guarantee."
         if tested
-        else "The interval is not a guarantee: nothing shows how often it contains the truth.",
-        *([_single_states(report)] if decided and tested else []),
+        else "The interval is not a guarantee: nothing shows how often it contains the truth."
     ]
-    if decided and verdict.confounding is not None:
-        words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
-        words += [_COURSE] if verdict.confounding.course else []
-    words += [_FEATURES] if verdict.features and decided else []
-    words += [_UNWEIGHTED] if verdict.unweighted and decided and not verdict.led else []
-    words += [_LED] if verdict.led and decided else []
-    words += [_LATER] if verdict.later and decided else []
-    words += [_LOGGED] if verdict.logged and decided else []
-    several = report.dataset.episodes_per_user > 1
-    words += [_RETURNING if several else _BEYOND_CAP] if verdict.returning and decided else []
-    words += [] if verdict.left_out is None or not decided else [_LEFT_OUT]
-    # of the people who are left out altogether the first screen has a number
-    other = _UNSAID if verdict.left_out is None else "Other r" + _UNSAID[1:]
-    words += [other] if verdict.unsaid and decided else []
-    return AnswerCard(name, answer, (*words, OPERATOR))
+    if decided:
+        lines += [_single_states(report)] if tested else []
+        if (traits := verdict.confounding) is not None:
+            lines += [wording()["hidden"][traits.status], *hidden_traits(verdict)[1:]]
+            lines += [wording()["hidden"]["course"]] if traits.course else []
+        lines += [said for said, _ in _conditions(report, verdict)]
+    return AnswerCard(name, answer, (*lines, OPERATOR))
 
 
 def _single_states(report: Report) -> str:
@@ -686,42 +628,11 @@ def _lifetime(report: Report) -> str:
     return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
 
 
-_BENT = (
-    "Do outcomes follow the numbers in ways that the declared features cannot, such as a threshold or a peak? Richer "
-    "features, or bins of the numbers as states, would show that."
-)
-_WHERE_TO = (
-    "Does an action change the states that people are in at later steps? If so, learn with dp-apvi (measured up to 50 "
-    "states)."
-)
-# questions to those who know practice, by the verdict's condition
-_ASK = {
-    "choices": "Ask those who decide today: does anything that the recorded state lacks drive their choices?",
-    "outcomes": "Ask those who know: do the actions have effects later that the recorded state does not hold?",
-    "choices and outcomes": "Ask those who decide today: does anything that the recorded state lacks drive their "
-    "choices, or come of them later?",
-}
-
-
-def _asked(verdict: Verdict) -> list[str]:
+def _asked(report: Report, verdict: Verdict) -> list[str]:
     """Questions on the conditions of a difference."""
     traits = verdict.confounding and verdict.confounding.condition
-    asked = [] if traits is None else [_ASK[traits]]
-    asked += [_BENT] if verdict.features else []
-    asked += ["Does it lead to states in which people seldom are?"] if verdict.unweighted and not verdict.led else []
-    asked += [_WHERE_TO] if verdict.led else []
-    asked += ["Did practice, or what comes of it, change before those who judge came?"] if verdict.later else []
-    asked += ["Was each logged chance written down with the choice, not worked out later?"] if verdict.logged else []
-    if verdict.returning:
-        asked += ["Does what is done, or comes of it, decide who comes again?"]
-        asked += ["Can what is done then change how they come again? Then make the visits steps of one episode."]
-    if verdict.unsaid or verdict.left_out is not None:
-        asked += ["Ask those who keep the log: was anything left out for what was done, or for how it went?"]
-    if verdict.unsaid:
-        asked += ["Was each state noted before its choice, and each action as chosen, however it went?"]
-        asked += ["Has what comes of a choice changed since the first days of the log?"]
-        asked += ["Has anybody two ids? Does what one person gets take anything from another?"]
-    return asked
+    asked = [] if traits is None else [wording()["ask"][traits]]
+    return asked + [question for _, questions in _conditions(report, verdict) for question in questions]
 
 
 def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
@@ -736,7 +647,7 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "better" if verdict.conditional:
             return (
                 "Ask, then decide",
-                " ".join(_asked(verdict)),
+                " ".join(_asked(report, verdict)),
                 f"If all is well: reticent promote {run}{of_card}, and reticent ledger sign {run} --by NAME{of_card}.",
                 "Else: add what is missing to the card's states and run again, let people who come in later judge it, "
                 "or try the policy in a trial.",

@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.arrays import Array, Bools
+from pipeline.arrays import Array
 from pipeline.declaration.numbers import clean, number
 from pipeline.facts.learnt import NO_GUARANTEE, Decisions, Practice, TabularConstants, Weights
 from pipeline.facts.report import Report
-from reports.figures.charts import HATCH, INK, draw_chart
+from reports.figures.charts import HATCH, INK, Labels, draw_chart
 from reports.page import Figure, PageTable, Section, between, names, percent, span, steps, table
 
 
@@ -31,6 +31,11 @@ class Steps:
     action: int
     abstains: bool
     tie: bool
+
+    @property
+    def when(self) -> str:
+        """The steps in words."""
+        return steps(self.first, self.last)
 
 
 def runs(view: Decisions) -> Iterator[Steps]:
@@ -107,13 +112,17 @@ def practice_section(report: Report, view: Decisions) -> Section | None:
     if not practice.cells:
         words = "In no state do the released counts stand far enough above the noise to show what practice does."
         return Section(_KEY, _TITLE, (words,))
-    against = _against(practice, view)
+    # how often practice does as recommended, the gain, and whether it stands on its own; NaN where practice is unknown
+    beside = np.full((3, *view.abstains.shape), np.nan)
+    for h, s, *cell in practice.cells:
+        beside[:, h, s] = cell
+    followed, gain, _ = beside
     words = (_words(practice), _meaning(report))
     # where practice is known at some of these steps, and mostly does something else there
-    differing = [run for run in runs(view) if not run.abstains and (against.followed[_cells(run)] < 0.5).any()]
-    differing.sort(key=lambda run: -float(np.nanmax(against.gain[_cells(run)])))
+    differing = [run for run in runs(view) if not run.abstains and (followed[_cells(run)] < 0.5).any()]
+    differing.sort(key=lambda run: -float(np.nanmax(gain[_cells(run)])))
     labels = names(view.state_labels, "state", _LONGEST), names(view.action_labels, "action", _LONGEST)
-    rows = [_table_row(view, against, run, *labels) for run in differing[:MOST_DIFFERENCES]]
+    rows = [_table_row(view, beside[:, *_cells(run)], run, *labels) for run in differing[:MOST_DIFFERENCES]]
     if not rows:
         words += ("Practice mostly takes the recommended action wherever it is known.",)
         return Section(_KEY, _TITLE, words)
@@ -125,23 +134,6 @@ def practice_section(report: Report, view: Decisions) -> Section | None:
         caption += f" Shown: {MOST_DIFFERENCES} of {of_all} differences; reticent policy show lists all."
     head = "State | Steps | Recommended | Evidence | Practice, mostly | Practice agrees | Gain | On its own"
     return Section(_KEY, _TITLE, words, tables=(table(head, rows, caption, "Evidence | Practice agrees | Gain"),))
-
-
-@dataclass(frozen=True)
-class BesidePractice:
-    """The policy beside one step of practice, ``(H, L)`` each; NaN and False where practice is not known."""
-
-    followed: Array
-    gain: Array
-    apart: Bools
-
-
-def _against(practice: Practice, view: Decisions) -> BesidePractice:
-    followed, gain = (np.full(view.abstains.shape, np.nan) for _ in range(2))
-    apart = np.zeros(view.abstains.shape, dtype=bool)
-    for h, s, share, difference, separate in practice.cells:
-        followed[h, s], gain[h, s], apart[h, s] = share, difference, separate
-    return BesidePractice(followed, gain, apart)
 
 
 def _words(practice: Practice) -> str:
@@ -178,22 +170,21 @@ def _counted(table: Array, run: Steps) -> Array:
 
 
 def _table_row(
-    view: Decisions, against: BesidePractice, run: Steps, states: Sequence[str], actions: Sequence[str]
+    view: Decisions, beside: Array, run: Steps, states: Sequence[str], actions: Sequence[str]
 ) -> tuple[str, ...]:
-    where, usual, counts = _cells(run), _counted(view.practice, run), _counted(view.evidence, run)[:, run.action]
-    mean = np.nanmean(usual, axis=0)
-    most = int(mean.argmax())
-    separate, known_steps = int(against.apart[where].sum()), int((~np.isnan(against.gain[where])).sum())
-    sure = "yes" if separate == known_steps else "no" if separate == 0 else f"at {separate} of {known_steps} steps"
+    """``beside`` ``(3, steps)``: practice beside the policy at these steps."""
+    usual, counts = _counted(view.practice, run), _counted(view.evidence, run)[:, run.action]
+    mean, (followed, gain, apart) = np.nanmean(usual, axis=0), beside
+    most, separate, known = int(mean.argmax()), int(np.nansum(apart)), int((~np.isnan(gain)).sum())
     return (
         states[run.state],
-        steps(run.first, run.last),
+        run.when,
         actions[run.action],
         span(counts.min(), counts.max()),
         f"{actions[most]} ({percent(float(mean[most]), 2)})",
-        between(against.followed[where].tolist(), _two),
-        between(against.gain[where].tolist(), lambda gain: number(gain, 3)),
-        sure,
+        between(followed.tolist(), _two),
+        between(gain.tolist(), lambda gain: number(gain, 3)),
+        "yes" if separate == known else "no" if separate == 0 else f"at {separate} of {known} steps",
     )
 
 
@@ -208,17 +199,13 @@ _REACH = 1.18
 _MARK = "#4477aa"
 
 
-def leading_actions(shares: Shares) -> list[int]:
-    """Actions that the policy recommends most, then those that practice takes most, at most eight."""
-    usual = np.zeros(len(shares.policy)) if shares.practice is None else shares.practice
-    order = np.lexsort((-usual, -shares.policy))
-    return [int(a) for a in order[:MOST_ACTIONS] if shares.policy[a] > 0 or usual[a] > 0]
-
-
 def share_figure(view: Decisions) -> Figure:
     """Two bars an action: full for the policy, hatched for practice."""
     shares = action_shares(view)
-    actions = leading_actions(shares)
+    # those that the policy recommends most, then those that practice takes most
+    usual = np.zeros(len(shares.policy)) if shares.practice is None else shares.practice
+    order = np.lexsort((-usual, -shares.policy))[:MOST_ACTIONS].tolist()
+    actions = [a for a in order if shares.policy[a] > 0 or usual[a] > 0]
     bars: list[dict[str, float | str]] = []
     for row, a in enumerate(actions):
         pair = [("policy", shares.policy[a], _MARK)]
@@ -234,8 +221,8 @@ def share_figure(view: Decisions) -> Figure:
     text = _figure_words(view, shares, actions)
     note = "Upper bar: this policy. Lower, hatched bar: current practice." if shares.practice is not None else ""
     drawn = {"bars": bars, "names": rows, "width": _WIDE, "height": _ROW * len(actions), "reach": _REACH}
-    labels_of_chart = "shares", "Share of each action", text, margin
-    return Figure(partial(draw_chart, "shares", drawn, *labels_of_chart, bottom=6), text, note)
+    described = "shares", "Share of each action", text
+    return Figure(partial(draw_chart, "shares", drawn, described, margin, bottom=6), text, note)
 
 
 def _figure_words(view: Decisions, shares: Shares, actions: list[int]) -> str:
@@ -284,9 +271,17 @@ def policy_figure(view: Decisions) -> Figure:
         ("{} states with most released evidence", MOST_STATES, len(view.state_labels)),
         ("first {} steps", MOST_STEPS, len(view.action)),
     )
-    return Figure(
-        partial(_draw_policy, view, text), text, _left_out(limits, "The run's folder holds the whole policy.")
-    )
+
+    def draw() -> str:
+        codes = action_codes(view)
+        used = sorted({int(view.action[h, s]) for h in range(horizon) for s in states if not view.abstains[h, s]})
+        colour = dict(zip(used, _palette(len(used)), strict=True))
+        drawn = [_cell(view, h, s, row, codes, colour) for row, s in enumerate(states) for h in range(horizon)]
+        wide = _cell_width(max(len(str(cell["t"])) for cell in drawn))
+        rows = names([view.state_labels[s] for s in states], "state", 30)
+        return _draw_cells(drawn, rows, (horizon * wide, 24, 11), ("policy", "The policy, state by step", text))
+
+    return Figure(draw, text, _left_out(limits, "The run's folder holds the whole policy."))
 
 
 def _left_out(limits: Sequence[tuple[str, int, int]], rest: str) -> str:
@@ -295,27 +290,13 @@ def _left_out(limits: Sequence[tuple[str, int, int]], rest: str) -> str:
     return " ".join([*notes, rest]) if notes else ""
 
 
-def _draw_policy(view: Decisions, text: str) -> str:
-    states, horizon = most_evidenced(view), min(len(view.action), MOST_STEPS)
-    codes = action_codes(view)
-    used = sorted({int(view.action[h, s]) for h in range(horizon) for s in states if not view.abstains[h, s]})
-    colour = dict(zip(used, _palette(len(used)), strict=True))
-    drawn = [_cell(view, h, s, row, codes, colour) for row, s in enumerate(states) for h in range(horizon)]
-    wide = _cell_width(max(len(str(cell["t"])) for cell in drawn))
-    rows = names([view.state_labels[s] for s in states], "state", 30)
-    return _draw_cells(drawn, rows, (horizon * wide, 24, 11), ("policy", "The policy, state by step", text))
-
-
 def _draw_cells(
-    cells: Sequence[Mapping[str, int | str]],
-    rows: Sequence[str],
-    size: tuple[int, int, int],
-    labels: tuple[str, str, str],
+    cells: Sequence[Mapping[str, int | str]], rows: Sequence[str], size: tuple[int, int, int], labels: Labels
 ) -> str:
     """Rows by steps, a text on a colour in each cell, and a name before each row."""
     width, high, font = size
     drawn = {"cells": cells, "names": rows, "width": width, "high": high, "font": font}
-    return draw_chart("cells", drawn, *labels, 14 + 7 * max(map(len, rows)))
+    return draw_chart("cells", drawn, labels, 14 + 7 * max(map(len, rows)))
 
 
 def _cell(
@@ -509,7 +490,7 @@ def _row(
     usual, counts = (_counted(table, run)[:, run.action] for table in (view.practice, view.evidence))
     return (
         states[run.state],
-        steps(run.first, run.last),
+        run.when,
         actions[run.action] + (" (=)" if run.tie else ""),
         between(share.tolist(), _two),
         counted(float(counts.min()), float(counts.max())),

@@ -7,24 +7,21 @@ For engineers: constants, a linear controller, the consistency certificate, doma
 
 # ruff: noqa: N806  (gains and matrices have their letters)
 import re
-import tomllib
 from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
 from pipeline.declaration.domain import RECORDED
 from pipeline.declaration.numbers import clean, number
 from pipeline.facts import learnt
-from pipeline.facts.evaluation import Simulation
 from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
 from pipeline.facts.report import Report
 from pipeline.privacy.release import PLAYED
 from reports.page import Chapter, Opening, PageTable, Section, between, listing, loss, percent, steps, table, templates
 from reports.run import policy_sections
 from reports.run import value_sections as values
-from reports.run.answer import gains_figure, opening
+from reports.run.answer import gains_figure, opening, wording
 
 # more than this many are put together by step; certificate.json lists every one
 MOST_MECHANISMS = 24
@@ -78,26 +75,13 @@ def _whole(value: object) -> str:
     return number(int(text)) if text.isdecimal() else clean(text)
 
 
-# a guarantee's words, explained
-_IN_WORDS = {
-    "replace": "replace: one record is swapped for any other, the number of people is public",
-    "zero_out": "zero out: one record is emptied, the number of people is public",
-    "add_remove": "add or remove: one record more or less, the number of people is private",
-    "central": "central: a trusted curator holds the log and adds the noise",
-    "joint": "joint: everything but a person's own recommendations is private towards the others",
-    "local": "local: each person's message is private before it leaves",
-    "shuffle": "shuffle: the mixed messages of all are private",
-    "os": "os: the operating system's randomness",
-    "seeded": "seeded: can be computed",
-}
-
-
 def promise_section(promise: Guarantee) -> Section:
     """The guarantee in its parts."""
+    explained = wording()["guarantee"]
     rows = [
         ("Protected unit", clean(promise.unit)),
-        ("Neighbouring relation", _IN_WORDS.get(promise.relation, clean(promise.relation))),
-        ("Trust model", _IN_WORDS.get(promise.trust_model, clean(promise.trust_model))),
+        ("Neighbouring relation", explained.get(promise.relation, clean(promise.relation))),
+        ("Trust model", explained.get(promise.trust_model, clean(promise.trust_model))),
         ("ρ (zero-concentrated)", _up(promise.rho)),
         ("ε", _up(promise.epsilon) + (" (pure)" if promise.pure else "")),
         ("δ", _up(promise.delta)),
@@ -105,7 +89,7 @@ def promise_section(promise: Guarantee) -> Section:
         ("Calibration", clean(promise.calibration)),
         ("Sampler", clean(promise.sampler)),
         ("Data", clean(promise.data_kind)),
-        ("Noise source", _IN_WORDS.get(promise.noise, clean(promise.noise))),
+        ("Noise source", explained.get(promise.noise, clean(promise.noise))),
         ("Claim", clean(promise.claim or "–")),
     ]
     return Section("promise", "The guarantee in its parts", tables=(table("Part | ", rows),))
@@ -252,20 +236,15 @@ def consistency_section(facts: learnt.ConsistencyFacts | None) -> Section | None
     """How the noisy counts were made consistent, and the check of it; None where that step was not taken."""
     if facts is None:
         return None
-    meaning = {
-        "inside": "the entries already agree with their total",
-        "short": "their sum was too small: raised",
-        "excess": "their sum was too large: lowered",
-        "projection": "the nearest table without negative entries, whose total no later step exceeds",
-    }
+    meanings = wording()["consistency"]
     rows = [
-        (clean(case), meaning.get(case, "–"), number(count.cells), number(count.certified))
+        (clean(case), meanings.get(case, "–"), number(count.cells), number(count.certified))
         for case, count in facts.cases.items()
     ]
     words = [
         f"All {number(facts.cells)} {facts.programme} were solved in closed form; {number(facts.certified)} of them "
         f"were solved again by {clean(facts.solver)}. Largest relative difference: "
-        f"{number(facts.largest_relative_difference, 3, 'up')} (tolerance {number(facts.tolerance, 3)}).",
+        f"{number(facts.largest_relative_difference, 3, 'up')} (tolerance {number(facts.tolerance, 3)})."
     ]
     if facts.steps_shared is not None:
         words.append(_steps(facts))
@@ -446,8 +425,7 @@ def _matrix(rows: Sequence[Sequence[float]]) -> str:
 
 def glossary_section(*own: str) -> Section:
     """Term by term."""
-    terms = tomllib.loads(Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8"))
-    rows = [row for kind in ("value", *own, "promise") for row in terms[kind].items()]
+    rows = [row for kind in ("value", *own, "promise") for row in wording("glossary")[kind].items()]
     return Section("glossary", "Words", tables=(table("Term | Means", rows),))
 
 
@@ -473,6 +451,8 @@ def _render(template: str, report: Report, policy: learnt.PolicyView) -> str:
 
 def page(report: Report, policy: learnt.PolicyView) -> tuple[Opening, list[Chapter]]:
     """The first screen, and the chapters after it: to decide, to approve, to check."""
+    # of a run that was played in a known world
+    sim, terms = report.simulation if isinstance(report.constants, learnt.PlayedConstants) else None, list[str]()
     match report.dataset, report.constants, policy:
         case DeclaredTables() as data, learnt.TabularConstants() as constants, learnt.Decisions() as view:
             terms, value = ["tabular", "linear" if report.features else "counts"], values.value_section(report, data)
@@ -503,52 +483,26 @@ def page(report: Report, policy: learnt.PolicyView) -> tuple[Opening, list[Chapt
                 gains_section(report, data, constants, view),
             )
             check = plant_section(data), evidence_section(constants, report.model)
-        case (DeclaredTables() | DeclaredPlant()) as data, learnt.PlayedConstants() as constants, view if (
-            report.simulation
-        ):
-            return played_page(report, report.simulation, data, constants, view)
+        case (DeclaredTables() | DeclaredPlant()) as data, learnt.PlayedConstants() as constants, view if sim:
+            decide, listed = (values.lost_section(sim), values.regret_section(sim)), None
+            if isinstance(view, learnt.Decisions):
+                decide += policy_sections.policy_section(report, None, view), policy_sections.shares_section(view)
+                listed = policy_sections.policy_table_section(report, view)
+            else:
+                decide += (_controls(view),)
+            check = (
+                values.communication_section(sim),
+                listed,
+                values.place_section(data, sim),
+                values.agents_section(sim, constants),
+            )
         case _:
             raise ValueError(f"{report.run}: the policy is of another kind than the report")
-    approve = promise_section(report.guarantee), ledger_section(report), *limits_sections(report)
-    glossary = glossary_section(*terms)
-    return opening(report, policy), [
+    ledger, glossary = (ledger_section(report), glossary_section(*terms)) if sim is None else (None, None)
+    return opening(report, policy) if sim is None else values.played_opening(report, sim), [
         _part("To decide", *decide),
-        _part("To approve", *approve),
-        _part(_APPENDIX, verify_section(report), mechanisms_section(report), *check, glossary, folded=True),
-    ]
-
-
-_APPENDIX = "Appendix: to check"
-
-
-def played_page(
-    report: Report,
-    sim: Simulation,
-    data: DeclaredTables | DeclaredPlant,
-    constants: learnt.PlayedConstants,
-    view: learnt.PolicyView,
-) -> tuple[Opening, list[Chapter]]:
-    """First screen and chapters of a run that was played in a known world."""
-    listed: Section | None = None
-    if isinstance(view, learnt.Decisions):
-        policy_parts = policy_sections.policy_section(report, None, view), policy_sections.shares_section(view)
-        listed = policy_sections.policy_table_section(report, view)
-    else:
-        policy_parts = (_controls(view),)
-    decide = values.lost_section(sim), values.regret_section(sim), *policy_parts
-    approve = promise_section(report.guarantee), *limits_sections(report)
-    check = (
-        verify_section(report),
-        mechanisms_section(report),
-        values.communication_section(sim),
-        listed,
-        values.place_section(data, sim),
-        values.agents_section(sim, constants),
-    )
-    return values.played_opening(report, sim), [
-        _part("To decide", *decide),
-        _part("To approve", *approve),
-        _part(_APPENDIX, *check, folded=True),
+        _part("To approve", promise_section(report.guarantee), ledger, *limits_sections(report)),
+        _part("Appendix: to check", verify_section(report), mechanisms_section(report), *check, glossary, folded=True),
     ]
 
 

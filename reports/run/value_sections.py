@@ -9,38 +9,26 @@ import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from pipeline.facts.evaluation import Evaluated, Interval, Simulation, Spread
-from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, PlayedConstants, Status, ValueFacts
+from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, PlayedConstants, ValueFacts
 from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report, verdict_of
 from pipeline.facts.verdict import MISFIT, PLACEBO, REACH, Verdict, fixed_width, round_up, stricter, widened
 from reports.figures.charts import Line, draw_curves
 from reports.page import AnswerCard, Opening, Section, about, interval, listing, loss, one_number, percent, table
-from reports.run.answer import known_truth, score
+from reports.run.answer import known_truth, score, wording
 
-_MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
-_CERTIFIES: dict[Status, str] = {
-    "proved": "That the interval contains the value is a theorem of the paper, under the assumptions listed here.",
-    "evaluated": "It was measured on people who did not propose the policy. The interval was validated in simulations; "
-    "it is not a mathematical guarantee.",
-    "bound": "That the interval contains the value was measured on logs made just as this one was, and rests on the "
-    "assumptions listed here.",
-    "modelled": _MODEL,
-    "estimate": _MODEL,
-}
 # the model's estimate where held-out people evaluated the policy; and the baselines beside it
 _OWN, _BESIDE = "this policy", ("practice", "uniform")
-_STARTS = {
-    "released": "estimated from the released counts",
-    "declared": "declared",
-    "people": "as of the people who judged it",
-}
 BINNED = "The declared states hide part of what was logged, so the interval concerns the binned process only."
 
 
 def value_section(report: Report, data: DeclaredTables) -> Section:
     """The interval, the meaning of its status, and simple policies beside it."""
     value = report.value
-    words = [f"{score(report)} The interval is that of the policy's expected score.", _CERTIFIES[value.status]]
+    words = [
+        f"{score(report)} The interval is that of the policy's expected score.",
+        wording()["certifies"][value.status],
+    ]
     if data.markov == "aggregated":
         words.append(BINNED)
     if data.kind != "synthetic":
@@ -50,7 +38,7 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
         ("Interval", interval(value.lower, value.upper)),
         ("Least and greatest possible", f"{number(value.lower_trivial)} and {number(value.upper_trivial)}"),
         ("Status", value.status + (": not a guarantee" if value.status in NO_GUARANTEE else "")),
-        ("Start of an episode", _STARTS["people" if report.evaluation is not None else value.start]),
+        ("Start of an episode", wording()["starts"]["people" if report.evaluation is not None else value.start]),
     ]
     if value.optimal_upper is not None:
         rows.insert(1, ("Upper end for any policy", number(value.optimal_upper, 3, "up")))
@@ -163,21 +151,6 @@ def controller_truth_section(report: Report) -> Section | None:
     return Section("truth", "In the true plant", words, tables=(compared,))
 
 
-# meaning of a diagnostic, by the name that obp and SCOPE-RL have for it
-_MEANINGS = {
-    "effective sample size": "people whose history tells what the policy would do; few: the estimate rests on them",
-    "overlap": "share of decisions that practice takes as the policy would; near 0: little is known",
-    "clip, people": "near 0: the clip can hide little",
-    "clip, half": "above 0: a clip of half the size would not take the gain away",
-    "clip, twice": "above 0: the noise of a clip of twice the size would not either",
-    "measured from": "outside of any of the three nobody measured how often the interval holds",
-    "weights clipped": "share of people whose weight was cut: the more, the further toward practice",
-    "calibration": "the modelled value less the measured one; far from 0: the model is off",
-    "reach": f"share of a trait's effect on rewards that they show; below {REACH:g} they show too little",
-    "hidden": "what a hidden trait that lasts may explain without the checks showing it; others leave no trace",
-    "half-width": "reward units of the interval's half that it would be narrower without",
-    "people who follow": "share of people whose whole history the policy follows",
-}
 _SHARES = (0.2, 0.3, 0.5)
 # fewer states are not split into thirds
 _FEW = 9
@@ -241,11 +214,12 @@ def checks_section(report: Report, view: Decisions) -> Section | None:
         _placebo("Placebo, earlier rewards", e.past, f"{meaning}; sees traits that move rewards, by its reach"),
     ]
     if e.reach is not None:
-        rows.append(("Reach of earlier rewards, at least", number(e.reach, 2, "down"), "free", _MEANINGS["reach"]))
+        meant = f"share of a trait's effect on rewards that they show; below {REACH:g} they show too little"
+        rows.append(("Reach of earlier rewards, at least", number(e.reach, 2, "down"), "free", meant))
     confounding = verdict_of(report).confounding
     if e.hidden is not None and confounding is not None and confounding.status in ("checked", "not_excluded"):
         most = number(e.hidden, 2, "up")
-        rows.append(("Explained by a hidden trait that lasts, at most", most, "free", _MEANINGS["hidden"]))
+        rows.append(("Explained by a hidden trait that lasts, at most", most, "free", wording()["meanings"]["hidden"]))
     if e.ratios is not None:
         rows.append(("Logged probabilities", f"z = {number(e.ratios, 2)}", "in the same release", meaning))
     if e.misfit is not None:
@@ -255,12 +229,12 @@ def checks_section(report: Report, view: Decisions) -> Section | None:
     for d in e.diagnostics:
         cost = f"ρ = {number(d.price, 2, 'up')}" if d.price else "free"
         rows.append((clean(d.name), number(d.value, 3), cost, _meaning(d.name)))
-    rows += [(name, percent(share), "free", _MEANINGS["overlap"]) for name, share in overlaps(view)]
+    rows += [(name, percent(share), "free", wording()["meanings"]["overlap"]) for name, share in overlaps(view)]
     for name, policy, measured in (("policy", "this policy", e.value), ("practice", "practice", e.practice)):
         modelled = report.model_baselines.get(policy)
         if modelled is not None and modelled.estimate is not None:
             off = number(modelled.estimate - measured.estimate, 2)
-            rows.append((f"Calibration of the model, {name}", off, "free", _MEANINGS["calibration"]))
+            rows.append((f"Calibration of the model, {name}", off, "free", wording()["meanings"]["calibration"]))
     for share in _SHARES:
         clear = abs(e.improvement.estimate) > (half := half_width(e, share)) * stricter(float(e.level))
         remark = f"the same difference would {'' if clear else 'not '}be distinguished from 0"
@@ -276,7 +250,8 @@ def _placebo(name: str, z: float | None, meaning: str) -> tuple[str, ...]:
 
 
 def _meaning(name: str) -> str:
-    return next((meaning for start, meaning in _MEANINGS.items() if name.lower().startswith(start)), "")
+    meanings = wording()["meanings"].items()
+    return next((meaning for start, meaning in meanings if name.lower().startswith(start)), "")
 
 
 def overlaps(view: Decisions) -> list[tuple[str, float]]:
@@ -337,9 +312,7 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     cards = (
         AnswerCard(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), (words,)),
         AnswerCard(
-            "A deployment would promise",
-            cost,
-            (f"asked: {asked}, {clean(promise.calibration)}",) if asked else (),
+            "A deployment would promise", cost, (f"asked: {asked}, {clean(promise.calibration)}",) if asked else ()
         ),
         AnswerCard("Trust model", clean(promise.trust_model), (_each(data), *sends)),
     )
@@ -387,7 +360,7 @@ def lost_section(sim: Simulation) -> Section:
         "Suboptimality: v* − v of the policy that an agent emits after the last episode, exactly, by planning in the "
         f"known world; v* = {number(sim.optimum)}. This run's own policy, that of seed {sim.seed}, loses "
         f"{number(sim.suboptimality)}. Intervals: Student's, of the mean over seeds; where runs of an agent agree, of "
-        "what a share of seeds that none of them shows may lose.",
+        "what a share of seeds that none of them shows may lose."
     ]
     if sim.price is not None:
         beside = next(clean(a.agent) for a in sim.agents if a.role == "plain")

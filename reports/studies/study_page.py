@@ -14,7 +14,7 @@ from pipeline.online.cells import Rows, StudyRow, end_loss, growth, median
 from pipeline.online.study import Judged, Study, band, bar_of, first_meeting, label_of, needed_table, pooled, select
 from pipeline.online.trial import TrialRow
 from pipeline.privacy.budget import largest_delta
-from reports.figures.charts import PALETTE, Line, draw_chart, draw_curves, standalone
+from reports.figures.charts import PALETTE, Line, draw_chart, draw_curves
 from reports.page import Chapter, Figure, Section, between, table, templates
 
 BANNER = "simulation, not private: the noise is seeded and the people are invented."
@@ -98,7 +98,7 @@ def draw_study(study: Study, rows: Rows) -> Figure:
     note = f"Lines: mean over runs of {what}, exactly. Bands: {spread}. Grey: controls that learn nothing."
     # readers who hear the page need more than a bare name
     title = study.study.title or f"{study.study.name}: {what} by episodes"
-    return draw_curves(panels, study.study.name, title, log_y=drawn.log_y, x_title="episodes", y_title=what, note=note)
+    return draw_curves(panels, study.study.name, title, log_y=drawn.log_y, y_title=what, note=note)
 
 
 def _line(x: str, rows: Rows, ends: Sequence[int]) -> Line:
@@ -171,7 +171,8 @@ def figure_files(figure: Figure) -> tuple[str, bytes]:
     """The figure as an SVG of its own, dark on white, and as a PNG of twice its size."""
     import vl_convert
 
-    svg = standalone(figure.svg)
+    opening, rest = figure.svg.replace("currentColor", "#22262a").split(">", 1)
+    svg = f'{opening}><rect width="100%" height="100%" fill="#ffffff"/>{rest}'
     return svg, vl_convert.svg_to_png(svg, scale=2)
 
 
@@ -350,8 +351,8 @@ def figure_of(verdicts: Sequence[AttackResult]) -> Figure:
         for v in verdicts
     )
     note = "Solid: measured. Dashed: the most that the claim allows; one clearly above it breaks the claim."
-    labels = "trade-off", "Trade-off of the attacks", text, 60
-    return Figure(partial(draw_chart, "trade_off", {"points": points}, *labels), text, note)
+    labels = "trade-off", "Trade-off of the attacks", text
+    return Figure(partial(draw_chart, "trade_off", {"points": points}, labels, 60), text, note)
 
 
 def claim(v: AttackResult) -> str:

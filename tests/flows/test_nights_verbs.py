@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.jobs.book import verify_job
+from flows.jobs.book import Book
 from pipeline.ledger.steps import counters_problem, noise_problem
 from reticent import BudgetError, CardError, Store, audit
 from tests.flows.nights import Shop, customers
@@ -162,7 +162,9 @@ def test_a_night_of_another_variance_or_domain_is_not_of_its_counter(night):
 def test_verify_of_the_whole_ledger_looks_at_its_counters(night, tmp_path):
     _, entries, _ = night
     of = {"entries": lambda: forged(entries, variance=1), "problem": lambda: None, "lineages": list, "where": "here"}
-    found = verify_job(SimpleNamespace(**of), home_at(tmp_path))
+    book = Book(home_at(tmp_path))
+    book.__dict__["chain"] = SimpleNamespace(**of)
+    found = book.verify()
     assert not found["ok"] and "entry 7 is of another domain" in found["problem"]
 
 
