@@ -44,6 +44,8 @@ _BROKEN_OFF = 3.0
 # largest distance of the model's value of practice from the measured one, in half-widths of the model's interval; in
 # complete logs it was at most a tenth
 _APART = 0.2
+# condition that a word on practice covers as well
+_NOT_CHOSEN = "states, actions and vetoes were not chosen by what came of choices in this log"
 
 
 class Improvement(Part):
@@ -153,7 +155,8 @@ class Verdict(Part):
     unsaid
         Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
         as chosen, that no person, outcome or step is missing, as of people beyond the declared number or behind a gap,
-        that the same comes of a choice on all days, and that nobody gains what another loses.
+        that the same comes of a choice on all days, that nobody gains what another loses, and that states,
+        actions and vetoes were not chosen by what came of choices in this log.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -212,6 +215,8 @@ class Verdict(Part):
             # a log of a year in which a drug stopped to help says better of what does harm today
             found += ["the same comes of a choice on all days"]
             found += ["what is done for one, or comes of it, changes nothing for another"]
+            # codes grouped by which drug had helped more, in this log, made a drug that does nothing look better
+            found += [_NOT_CHOSEN]
         return found
 
     @property
@@ -617,7 +622,10 @@ def confounding(
     doubts = _why_declaration_is_void(evaluated, horizon, alike, recorded) if recorded is not None else ""
     notes = (_COURSE if course else "") + (_ALIKE if alike and horizon > 1 else "")
     if recorded is not None and not doubts:
-        return facts(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.{notes}")
+        return facts(
+            status="declared",
+            why=f"{RECORDED[0].upper()}{RECORDED[1:]}; nor does it that {_NOT_CHOSEN}, as this word says too.{notes}",
+        )
     doubts += notes
     if blind := _why_unchecked(evaluated, horizon, pays_at_the_end):
         return facts(status="unchecked", why=f"{blind}, {_BLIND}{doubts}")

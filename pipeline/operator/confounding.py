@@ -6,11 +6,12 @@ and more data does not help.  The test is the generalised Cochran-Mantel-Haensze
 (Landis, Heyman and Koch 1978): ``Q = d' V⁻ d``, d the summed differences between observed and expected counts of (group
 of values, action), V their exact covariance given the margins of each stratum; Q is chi-squared under the null.
 
-Three kinds of columns are tested.  *state*: the raw values that the state stands for.  *beside*: every other measured
+Four kinds of columns are tested.  *state*: the raw values that the state stands for.  *beside*: every other measured
 column of the file, also those the card leaves out; an effect of the action that the same row reports differs with the
-action too, and only the operator can distinguish the two.  *past*: the state and the reward of the row before, among
-rows with the same action before (and, of the reward, the same state): a placebo, since a declared state that holds all
-that matters makes them uninformative; conditioning on the action before allows for a person's habits.  If the card
+action too, and only the operator can distinguish the two.  *day*: columns of dates, that of the order too.  *past*: the
+state and the reward of the row before, among rows with the same action before (and, of the reward, the same state): a
+placebo, since a declared state that holds all that matters makes them uninformative; conditioning on the action before
+allows for a person's habits.  If the card
 says that steps are alike, the *step* is one more column, and rows of all steps are compared.
 
 *later* is the same test of a row's reward and the state after it: within a state, a step and an action they do not
@@ -25,6 +26,7 @@ stay, and that alone would look like dependence.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +38,7 @@ from pipeline.declaration.source import constant
 from pipeline.declaration.toml import LogError
 from pipeline.facts.promise import Dump
 from pipeline.logs.contribution_bounding import keyed_hash
-from pipeline.logs.decode import decode, number_of, number_steps, unfold
+from pipeline.logs.decode import decode, number_of, number_steps, order_of, unfold
 from pipeline.logs.readers.batch import cell_type
 from pipeline.logs.sources import Sources, choose_reader, examine, read_batches, readers_of
 from pipeline.logs.store import Snapshot
@@ -73,16 +75,21 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
 
     ``files``: the log, which must still exist; None: the card's files.
     Returns ``checked`` and ``why_not``; ``significance``, ``effect``; ``tests``, one a (state, column) with enough
-    rows: ``kind`` (state, beside, step, past, later), ``people``, ``p_value``, ``difference`` (largest total-variation
-    distance between the actions at one group of values and those of the whole state in the same strata, beyond chance),
-    ``at`` (that group), ``speaks``.
+    rows: ``kind`` (state, beside, day, step, past, later), ``people``, ``p_value``, ``difference`` (largest
+    total-variation distance between the actions at one group of values and those of the whole state in the same strata,
+    beyond chance), ``at`` (that group), ``speaks``.
     """
     try:
         sources, names = _with_all_columns(examine(card, files), card)
         share = min(1.0, PEOPLE / max(1, snapshot.users), _ROWS / max(1, snapshot.source_rows))
+        names |= {} if card.source.order_by is None else {"order": card.source.order_by}
         rows = _rows(sources, card, list(names), share)
     except (CardError, LogError) as e:
         return _facts(str(e), [])
+    dates = {role: days for role in names if (days := _days(rows[f"raw_{role}"])) is not None}
+    rows = rows.with_columns(**{f"raw_{role}": days for role, days in dates.items()})
+    if "order" not in dates:
+        names.pop("order", None)
     first = _first_visits(rows)
     first_after = _first_visits(rows.filter(pl.col("past@state").is_not_null()))
     step_role = [_STEP] if card.domain.dynamics == "stationary" and card.domain.horizon > 1 else []
@@ -108,10 +115,15 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
         alone = alone and not any(role.startswith("beside") for role in names)
         return _facts(NO_COLUMN if alone else TOO_FEW, [])
     kinds = {role: "beside" if role.startswith("beside") else "state" for role in names}
-    kinds |= {_STEP: _STEP, **dict.fromkeys(_PAST, "past"), **dict.fromkeys(_LATER, "later")}
+    kinds |= {
+        _STEP: _STEP,
+        **dict.fromkeys(dates, "day"),
+        **dict.fromkeys(_PAST, "past"),
+        **dict.fromkeys(_LATER, "later"),
+    }
     tests: list[Dump] = [
         {"state": card.domain.live_states[s], "column": column, "kind": kinds[role]}
-        | _verdict(counts, labels, len(tables))
+        | _verdict(counts, [_dated(x) for x in labels] if role in dates else labels, len(tables))
         for s, role, column, (counts, labels) in tables
     ]
     return _facts(None, tests)
@@ -271,6 +283,22 @@ def _response(rows: pl.DataFrame, role: str, card: Card) -> tuple[Integers, int]
     if role == "later@state":
         return rows["after"].to_numpy() + 1, len(card.domain.state_labels) + 1
     return rows["action"].to_numpy(), len(card.domain.action_labels)
+
+
+def _days(raw: pl.Series) -> pl.Series | None:
+    """Days of a column of dates; None of another."""
+    if raw.dtype != pl.String or _is_number(raw):
+        return None
+    days = raw.to_frame("raw_order").select(order_of({"order": pl.String()})).to_series()
+    return days if days.count() >= _MOST_NUMBERS * max(1, raw.count()) and days.n_unique() > 2 else None
+
+
+def _dated(label: str) -> str:
+    """Label of a group of days, as a date."""
+    start, _, days = label.rpartition(" ")
+    if not days.lstrip("-")[:1].isdigit():
+        return label
+    return f"{start} {date(1970, 1, 1) + timedelta(days=int(float(days)))}".lstrip()
 
 
 def _without_units(raw: pl.Series) -> pl.Series:

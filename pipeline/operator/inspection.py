@@ -50,6 +50,7 @@ FAR = 0.1
 _HIDDEN = {
     "state": "hidden_state",
     "beside": "hidden_column",
+    "day": "hidden_day",
     "step": "hidden_step",
     "past": "hidden_past",
     "later": "hidden_course",

@@ -240,6 +240,11 @@ _BEFORE = {
     "before", "prior", "previous", "prev", "past", "last", "baseline", "initial", "pre", "history", "earlier", "lag",
 }  # fmt: skip
 _AFTER = {"after", "afterwards", "later", "post", "final", "followup"}
+# words of times in names, which order no rows where dates do, or with a word of how long something took
+_TIMES = {"week", "month", "day", "date", "time", "hour", "at", "zeit"}
+_SPANS = {"next", "off", "per", "of", "wait", "waiting", "handle", "response", "spent", "total", "to", "until"}
+# most rows of a person with another at the same date, where dates order rows
+_FEW_TIES = 0.05
 # roles that what was there before cannot play
 _NOW = ("order", "action", "reward")
 # most different texts of a column of labels; a column of more different numbers with a unit holds numbers
@@ -500,6 +505,14 @@ def came_after(name: str) -> bool:
     return not _AFTER.isdisjoint(words_of(name))
 
 
+def _without_spans(fit: Sequence[Column], people: Column | None) -> Sequence[Column]:
+    """Columns that may order rows, but for how long a call took, and for numbers of hours where dates do it."""
+    dates = [pl.DataFrame({"who": people.cells, "when": c.cells}) for c in fit if c.is_date] if people else []
+    dated = any((rows.is_duplicated().mean() or 0.0) < _FEW_TIES for rows in dates)
+    words = {c.name: {*words_of(c.name)} for c in fit}
+    return [c for c in fit if c.is_date or not words[c.name] & _TIMES or not (dated or words[c.name] & _SPANS)]
+
+
 def words_of(name: str) -> list[str]:
     """Words of a name, in plain lower case."""
     return re.split(r"[\W_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
@@ -550,7 +563,9 @@ def find_roles(
             used = {*roles.values(), *users, *parts}
             fit = [c for c in columns.values() if c.name not in used and _fits(role, c)]
             # a date that some rows lack came of them; one that all have orders them
-            fit = [c for c in fit if c.missing <= _SELDOM] or fit if role == "order" else fit
+            if role == "order":
+                fit = [c for c in fit if c.missing <= _SELDOM] or fit
+                fit = _without_spans(fit, columns.get(roles.get("user", "")))
             if role in ("state", "action"):
                 fit = [c for c in fit if not is_later(c.name, columns) and not came_after(c.name)]
             if role in _NOW:

@@ -170,12 +170,13 @@ def evaluation_section(report: Report) -> Section | None:
         "their own scores, old and recent alike: where practice or what comes of it changed lately, it is not that of "
         "today. The difference is taken person by person, with noise of its own: it need not be that of the two "
         "scores.",
-        f"This is {looks} on this data, so each interval is one at {percent(e.level)}: more evaluations mean "
-        "more chances to be wrong.",
+        f"This is {looks} on this data that its ledger knows of, so each interval is one at {percent(e.level)}: more "
+        "evaluations mean more chances to be wrong, those of other ledgers and of copies of the log too.",
         "It assumes that the recorded state, as it stood before each decision, holds everything that drives both "
         "decisions and outcomes, that each action is recorded as it was chosen, that no person, outcome or step is "
-        "missing or comes after the last declared step, that the same comes of a choice on all days, and that people "
-        "are independent: nobody has two ids, and what is done for one, or comes of it, changes nothing for another"
+        "missing or comes after the last declared step, that the same comes of a choice on all days, that states, "
+        "actions and vetoes were not chosen by what came of choices in this log, and that people are independent: "
+        "nobody has two ids, and what is done for one, or comes of it, changes nothing for another"
         + ("" if e.misfit is None else ", and that values are linear in the declared features")
         + ("" if e.led is None else ", and that the policy hardly changes which states people come to")
         + f".{_hidden(verdict_of(report))}",

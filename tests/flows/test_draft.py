@@ -903,6 +903,21 @@ def test_dates_in_several_styles_are_keys_of_the_card_and_order_the_rows(tmp_pat
         reticent.load_card(tmp_path / "card.toml")
 
 
+@pytest.mark.parametrize(("dated", "name"), [(True, "handle_time_s"), (True, "hour"), (False, "handle_time_s")])
+def test_how_long_a_call_took_does_not_order_calls(dated, name):
+    """In the order of their lengths, routing that does nothing was better in two of four worlds."""
+    draw = random.Random(DRAW)
+    calls = [{"customer": f"c{i % 300}", "topic": draw.choice(["bill", "line"])} for i in range(600)]
+    for i, call in enumerate(calls):
+        call |= {"at": f"2025-0{1 + i // 300}-{draw.randint(1, 28):02}"} if dated else {}
+        call |= {name: draw.randint(30, 900), "queue": draw.choice(["bot", "human"]), "solved": draw.choice(["Y", "N"])}
+    asked = {"action": "queue", "state": "topic", "reward": "solved"}
+    if dated:
+        assert told_of(pl.DataFrame(calls), **asked)[0]["source"]["order_by"] == "at"
+    else:
+        refuses("Which column does, or is each row", pl.DataFrame(calls), **asked)
+
+
 def test_rows_that_a_column_may_order_ask_which_and_may_stand_alone(tmp_path):
     frame = visits(600, nr=lambda i, h: h).drop("on")
     refuses(r"(?s)has several rows, and no date orders them.*--order nr\n", frame)

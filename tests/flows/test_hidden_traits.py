@@ -46,6 +46,7 @@ UNSAID = [
     "no person, outcome or step is missing or there twice",
     "the same comes of a choice on all days",
     "what is done for one, or comes of it, changes nothing for another",
+    "states, actions and vetoes were not chosen by what came of choices in this log",
 ]
 
 
@@ -235,14 +236,22 @@ def unheard(g: np.random.Generator, people: int) -> pl.DataFrame:
     return calls_of(long, np.where(solved | ~long | (g.random(people) < 0.4), solved * 1.0, np.nan))
 
 
+def grouped(g: np.random.Generator, people: int) -> pl.DataFrame:
+    """Coins choose, and coins decide; someone grouped 400 products by which script had solved more, in this log."""
+    long, solved, product = g.random(people) < 0.5, g.random(people) < 0.5, g.integers(0, 400, people)
+    count, good = (np.array([np.bincount(product[x], of[x], 400) for x in (long, ~long)]) for of in (solved**0, solved))
+    helped = good / np.maximum(count, 1)
+    return calls_of(long, solved, np.where((helped[0] > helped[1])[product], "again", "first"))
+
+
 ONCE = CALLS.replace('{ user_id = "caller",', '{ user_id = "caller", episode_id = "caller",')
 # more people came than were declared, so that no number tells of those left out
 FEWER = ONCE.replace("users_public = 20000", "users_public = 18000")
-PLANTED = {unheard: FEWER} | dict.fromkeys((noted_later, twice, waiting, cut_short), ONCE)
+PLANTED = {unheard: FEWER} | dict.fromkeys((noted_later, grouped, twice, waiting, cut_short), ONCE)
 
 
 @pytest.mark.parametrize(
-    "world", [pytest.param(w, marks=() if w in (unheard, noted_later) else pytest.mark.slow) for w in PLANTED]
+    "world", [pytest.param(w, marks=() if w in (unheard, noted_later, grouped) else pytest.mark.slow) for w in PLANTED]
 )
 def test_better_stands_on_what_no_log_can_show(tmp_path: Path, world: Any) -> None:
     """In none of these worlds is it true."""
@@ -256,6 +265,7 @@ def test_a_word_on_practice_stands_on_it_that_actions_are_recorded_as_they_were_
     verdict = judged(tmp_path, card, cut_short(np.random.default_rng(1), 20_000))
     assert verdict.confounding is not None
     assert "that each action is recorded as it was chosen" in verdict.confounding.why
+    assert "vetoes were not chosen by what came of choices in this log" in verdict.confounding.why
 
 
 @pytest.mark.slow

@@ -276,8 +276,13 @@ def test_without_the_files_it_says_why_nothing_was_checked(tmp_path):
     assert "says nothing about confounding" in told["means"] and "nothing matches" in told["what"]
 
 
-def ward(folder: Path, people: int = 3000, *, order: bool = False, past: bool = False) -> dict[str, Any]:
-    """Three visits; ``lab`` drives the treatment; ``past``: a hidden trait drives it and the reward."""
+def ward(
+    folder: Path, people: int = 3000, *, order: bool = False, past: bool = False, changed: bool = False
+) -> dict[str, Any]:
+    """Three visits; ``lab`` drives the treatment; ``past``: a hidden trait drives it and the reward.
+
+    ``changed``: what drives it is the half of the year.
+    """
     draw, rows = np.random.default_rng(7), list[tuple[Any, ...]]()
     for who in range(people):
         trait = draw.random() < 0.5
@@ -287,7 +292,12 @@ def ward(folder: Path, people: int = 3000, *, order: bool = False, past: bool = 
             good = draw.random() < (0.2 + 0.6 * trait if past else 0.5)
             action = int(draw.random() < chance)
             noise = draw.choice(["k", "l"])
-            rows.append((f"u{who}", f"2026-01-{1 + 3 * t:02}", t, f"{x:.3f}", f"{lab:.1f}", noise, action, int(good)))
+            month = 1 + who % 12
+            if changed:
+                action = int(draw.random() < (0.2 if month < 7 else 0.8))
+            rows.append(
+                (f"u{who}", f"2026-{month:02}-{1 + 3 * t:02}", t, f"{x:.3f}", f"{lab:.1f}", noise, action, int(good))
+            )
     write_csv(folder, rows, ("user", "on", "t", "x", "lab", "noise", "a", "r"))
     states = {"column": "x", "labels": None, "bins": {"by": "x", "edges": [0.0]}, "ends": ["end"], "other": True}
     card = make_card(folder, ["log.csv"], domain={"states": states})
@@ -308,6 +318,16 @@ def test_a_column_that_the_card_leaves_out_and_that_drove_the_treatment_is_named
     told = f["told"]["hidden_column"]
     assert 'from = ["x", "lab"]' in told["do"] and "markov = 'aggregated'" in told["do"] and "lab" in told["what"]
     assert "hidden_past" not in f["told"]
+
+
+@pytest.mark.parametrize("order", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_practice_that_changed_within_the_log_shows_in_its_dates(tmp_path, order):
+    """It was said that nothing could be tested, where a date was all there is beside the card's columns."""
+    f = ward(tmp_path, order=order, changed=True)
+    told = f["told"]["hidden_day"]
+    assert "depends on the date: on. At on from 2026-" in told["what"] and "same_as" in told["do"]
+    assert {t["column"] for t in f["hidden_state"]["tests"] if t["kind"] == "day"} == {"on"}
+    assert "hidden_column" not in f["told"]
 
 
 def test_a_trait_that_no_column_holds_shows_in_the_past(tmp_path):
