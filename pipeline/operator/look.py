@@ -508,7 +508,7 @@ def came_after(name: str) -> bool:
 def _without_spans(fit: Sequence[Column], people: Column | None) -> Sequence[Column]:
     """Columns that may order rows, but for how long a call took, and for numbers of hours where dates do it."""
     dates = [pl.DataFrame({"who": people.cells, "when": c.cells}) for c in fit if c.is_date] if people else []
-    dated = any((rows.is_duplicated().mean() or 0.0) < _FEW_TIES for rows in dates)
+    dated = any(rows.filter(rows.is_duplicated()).height < _FEW_TIES * rows.height for rows in dates)
     words = {c.name: {*words_of(c.name)} for c in fit}
     return [c for c in fit if c.is_date or not words[c.name] & _TIMES or not (dated or words[c.name] & _SPANS)]
 
