@@ -66,7 +66,7 @@ def _tables(card: Card, policy: Array, visits: Array) -> _Shown:
     """A policy ``(H, S, A)`` over declared states, and the share of users who come to each cell under it."""
     d, table = card.domain, Policy(policy, np.zeros(policy.shape[:2], dtype=bool))
     tied = (policy == policy.max(-1, keepdims=True)).sum(-1) > 1
-    view = learnt.decisions((d.live_states, d.action_labels), table, tied, visits)
+    view = learnt.Decisions(d.live_states, d.action_labels, table, tied, visits)
     return _Shown(played_files(card, table, visits), view, decision_facts(table, tied))
 
 

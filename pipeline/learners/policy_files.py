@@ -29,7 +29,7 @@ from pipeline.agents.support import practice
 from pipeline.arrays import AnyArray, Array, Bools, Integers
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.domain import States
-from pipeline.facts.learnt import Decisions, Gains, PolicyFacts, PolicyView, Truth, Weights, decisions
+from pipeline.facts.learnt import Decisions, Gains, PolicyFacts, PolicyView, Truth, Weights
 from pipeline.facts.promise import DeclaredVector, Dump, vector_facts
 from pipeline.files import json_text, write_file
 from pipeline.ledger.chain import Body
@@ -280,13 +280,13 @@ def counts_view(labels: Labels, policy: Policy, tied: Bools, release: Release) -
     ``policy``, ``tied``: as emitted, and ``(H, L)`` where several actions were equally good.
     """
     evidence = np.maximum(release.tables["n_sas"].sum(-1), 0).astype(np.float64)
-    return decisions(labels, policy, tied, evidence, practice(release))
+    return Decisions(*labels, policy, tied, evidence, practice(release))
 
 
 def step_view(labels: Labels, policy: Policy, release: Release) -> Decisions:
     """Rows beside each state and action are evidence; a cap by both makes no frequency of practice of them."""
     evidence = np.maximum(release.tables["q_count"], 0).astype(np.float64)
-    return decisions(labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
+    return Decisions(*labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
 
 
 def linear_view(labels: Labels, policy: Policy, tied: Bools, files: PolicyFiles) -> Decisions:
@@ -303,7 +303,7 @@ def linear_view(labels: Labels, policy: Policy, tied: Bools, files: PolicyFiles)
 
     evidence = np.stack([evidence_of(phi, x) for x in inverses])
     named = Weights(_feature_names(labels, integers), w * file_labels["reward_unit"])
-    return decisions(labels, policy, tied, evidence, weights=named)
+    return Decisions(*labels, policy, tied, evidence, weights=named)
 
 
 def _weights(files: PolicyFiles, d: int) -> tuple[Array, Array]:
@@ -334,7 +334,7 @@ def read_played_view(files: PolicyFiles, report: Report, release: Callable[[], R
     labels, policy, tied = _read(files, report)
     rows, visits = files.tables["policy"], np.zeros(policy.probabilities.shape)
     visits[rows["step"], rows["state"], rows["action"]] = rows["visits"]
-    return decisions(labels, policy, tied, visits)
+    return Decisions(*labels, policy, tied, visits)
 
 
 def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
