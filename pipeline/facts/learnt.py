@@ -4,6 +4,7 @@ A policy as a page draws it, a table of actions or the gains of a controller, an
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -36,7 +37,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Decisions:
-    """A tabular policy beside the released counts that support it.
+    """A tabular policy beside the released counts that support it, as a page draws it.
 
     Parameters
     ----------
@@ -44,80 +45,56 @@ class Decisions:
         The L live states.
     action_labels
         The A actions.
-    action
-        ``(H, L)`` int, the most likely action.
-    abstains
-        ``(H, L)`` bool: "not enough evidence: keep current practice".
-    share
-        ``(H, L)`` probability of ``action``.
+    policy
+        As emitted.
     tie
-        ``(H, L)`` bool: another action looks equally good.
+        ``(H, L)`` bool: several actions look equally good.
     evidence
-        ``(H or 1, L, A)`` released, hence noisy, counts.
-    practice
-        ``(H or 1, L, A)`` share of each action in the released counts; NaN where there are too few.
+        ``(H or 1, L, A)`` released, hence noisy, counts of each pair, or what Gram matrices hold of it.
+    shares
+        ``(H or 1, L, A)`` share of each action in the released counts; NaN where there are too few; None: not counted.
     weights
         Of a linear policy.
     """
 
     state_labels: list[str]
     action_labels: list[str]
-    action: Integers
-    abstains: Bools
-    share: Array
+    policy: Policy
     tie: Bools
     evidence: Array
-    practice: Array
+    shares: Array | None = None
     weights: Weights | None = None
 
     def __post_init__(self) -> None:
-        cells = self.action.shape
-        if len(cells) != 2 or cells[1] != len(self.state_labels):
-            raise ValueError(f"action must be (H, {len(self.state_labels)}); got {cells}")
-        for name in ("abstains", "share", "tie"):
-            if getattr(self, name).shape != cells:
-                raise ValueError(f"{name} must be {cells}; got {getattr(self, name).shape}")
+        cells = self.policy.abstains.shape
+        if cells[1] != len(self.state_labels):
+            raise ValueError(f"policy must be of (H, {len(self.state_labels)}); got {cells}")
+        if self.tie.shape != cells:
+            raise ValueError(f"tie must be {cells}; got {self.tie.shape}")
         tables = {(steps, cells[1], len(self.action_labels)) for steps in (1, cells[0])}
         for name in ("evidence", "practice"):
             if getattr(self, name).shape not in tables:
                 raise ValueError(f"{name} must be one of {sorted(tables)}; got {getattr(self, name).shape}")
 
+    @cached_property
+    def action(self) -> Integers:
+        """``(H, L)``, the most likely action."""
+        return self.policy.probabilities.argmax(-1)
 
-def decisions(
-    labels: tuple[list[str], list[str]],
-    policy: Policy,
-    tied: Bools,
-    evidence: Array,
-    practice: Array | None = None,
-    weights: Weights | None = None,
-) -> Decisions:
-    """A policy as a page draws it.
+    @cached_property
+    def share(self) -> Array:
+        """``(H, L)`` probability of ``action``."""
+        return self.policy.probabilities.max(-1)
 
-    Parameters
-    ----------
-    labels
-        Live states and actions.
-    policy
-        As emitted.
-    tied
-        ``(H, L)``: several actions were equally good.
-    evidence
-        ``(H or 1, L, A)``: released counts of each pair, or what Gram matrices hold of it.
-    practice
-        ``(H or 1, L, A)`` shares of the actions taken; None where no counts were released.
-    weights
-        Of a linear policy.
-    """
-    return Decisions(
-        *labels,
-        action=policy.probabilities.argmax(-1),
-        abstains=policy.abstains,
-        share=policy.probabilities.max(-1),
-        tie=tied,
-        evidence=evidence,
-        practice=np.full(evidence.shape, np.nan) if practice is None else practice,
-        weights=weights,
-    )
+    @property
+    def abstains(self) -> Bools:
+        """``(H, L)`` bool: "not enough evidence: keep current practice"."""
+        return self.policy.abstains
+
+    @cached_property
+    def practice(self) -> Array:
+        """``shares``; NaN everywhere where they were not counted."""
+        return np.full(self.evidence.shape, np.nan) if self.shares is None else self.shares
 
 
 @dataclass(frozen=True)

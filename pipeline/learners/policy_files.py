@@ -29,7 +29,7 @@ from pipeline.agents.support import practice
 from pipeline.arrays import AnyArray, Array, Bools, Integers
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.domain import States
-from pipeline.facts.learnt import Decisions, Gains, PolicyFacts, PolicyView, Truth, Weights, decisions
+from pipeline.facts.learnt import Decisions, Gains, PolicyFacts, PolicyView, Truth, Weights
 from pipeline.facts.promise import DeclaredVector, Dump, vector_facts
 from pipeline.files import json_text, write_file
 from pipeline.ledger.chain import Body
@@ -276,9 +276,9 @@ def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Tru
 
 def counts_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
     """A policy beside released evidence and released practice."""
-    counts = release()
+    (labels, policy, tied), counts = _read(files, report), release()
     evidence = np.maximum(counts.tables["n_sas"].sum(-1), 0).astype(np.float64)
-    return decisions(*_read(files, report), evidence, practice(counts))
+    return Decisions(*labels, policy, tied, evidence, practice(counts))
 
 
 def played_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
@@ -286,13 +286,13 @@ def played_view(files: PolicyFiles, report: Report, release: Callable[[], Releas
     labels, policy, tied = _read(files, report)
     rows, visits = files.tables["policy"], np.zeros(policy.probabilities.shape)
     visits[rows["step"], rows["state"], rows["action"]] = rows["visits"]
-    return decisions(labels, policy, tied, visits)
+    return Decisions(*labels, policy, tied, visits)
 
 
 def step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
     """Rows beside each state and action are evidence; a cap by both makes no frequency of practice of them."""
-    evidence = np.maximum(release().tables["q_count"], 0).astype(np.float64)
-    return decisions(*_read(files, report), evidence)
+    labels, policy, tied = _read(files, report)
+    return Decisions(*labels, policy, tied, np.maximum(release().tables["q_count"], 0).astype(np.float64))
 
 
 def linear_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
@@ -308,7 +308,7 @@ def linear_view(files: PolicyFiles, report: Report, release: Callable[[], Releas
 
     evidence = np.stack([evidence_of(phi, x) for x in inverses])
     named = Weights(_feature_names(labels, integers), w * files.labels["reward_unit"])
-    return decisions(labels, policy, tied, evidence, weights=named)
+    return Decisions(*labels, policy, tied, evidence, weights=named)
 
 
 def _weights(files: PolicyFiles, d: int) -> tuple[Array, Array]:

@@ -42,8 +42,8 @@ def ledger_reserve(entries: Sequence[Entry]) -> Fraction | None:
 def reserve_of(entries: Sequence[Entry], lineage: str) -> Fraction:
     """Share of a registered lineage's people who never teach in it."""
     fields = registration(entries, lineage)
-    if fields.get("kind") == "real":
-        return (ledger_reserve(entries) or Fraction(0)) if _FIELD in fields else Fraction(0)
+    if fields.get("kind") == "real" and _FIELD in fields:
+        return ledger_reserve(entries) or Fraction(0)
     return Fraction(fields.get(_FIELD, 0))
 
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from pipeline.facts.learnt import Decisions, Gains
 from pipeline.facts.report import Report
+from pipeline.mdp.policy import Policy
 from reports.run.run_page import render_html, render_markdown
 from tests.goldens.places import HOME
 
@@ -154,16 +156,13 @@ def sample_view(
     evidence[:, -1] = 9.0
     practice = np.asarray(evidence / evidence.sum(-1, keepdims=True), dtype=np.float64)
     practice[:, -1] = np.nan
-    return Decisions(
-        state_labels=labels,
-        action_labels=choices,
-        action=action,
-        abstains=s == len(labels) - 1,
-        share=np.ones(action.shape),
-        tie=(h == 3) & (s == 1),
-        evidence=evidence,
-        practice=practice,
-    )
+    policy = Policy(np.eye(len(choices))[action], s == len(labels) - 1)
+    return Decisions(labels, choices, policy, (h == 3) & (s == 1), evidence, practice)
+
+
+def abstaining(view: Decisions, where: Any) -> Decisions:
+    """The same decisions, but for the cells in which the policy now abstains."""
+    return replace(view, policy=Policy(np.eye(len(view.action_labels))[view.action], np.asarray(where)))
 
 
 def gains_view(observation: list[str], action: list[str], gains: Any) -> Gains:

@@ -13,7 +13,17 @@ import pytest
 from reports.run.policy_sections import runs
 from tests.goldens.places import HOME
 from tests.jobs import facts_of
-from tests.reports.sample import Page, drawn, gains_view, in_words, report_of, sample_facts, sample_report, sample_view
+from tests.reports.sample import (
+    Page,
+    abstaining,
+    drawn,
+    gains_view,
+    in_words,
+    report_of,
+    sample_facts,
+    sample_report,
+    sample_view,
+)
 
 HOSTILE = '<script>alert("1")</script>\'|`[x](http://evil.example)'
 
@@ -48,17 +58,17 @@ def test_the_twins_say_the_same_words():
 
 def test_a_page_says_for_whom_anything_changes():
     view = sample_view()
-    view = replace(view, practice=np.full(view.practice.shape, np.nan))
+    view = replace(view, shares=None)
     silent = np.zeros(view.abstains.shape, dtype=bool)
     silent[:, 0] = True
     kept = view.evidence[:, 1:].sum() / view.evidence.sum()
-    for page in drawn(sample_report(), replace(view, abstains=silent)):
+    for page in drawn(sample_report(), abstaining(view, silent)):
         states = len(view.state_labels)
         # one number for one fact
         assert page.count(f"{states - 1} of {states} states") == 1
         assert page.count(f"For {100 * kept:.2g} % of decisions.") == 1
         assert "Elsewhere current practice goes on." in page
-    assert "Elsewhere" not in in_words(sample_report(), replace(view, abstains=np.zeros_like(silent)))
+    assert "Elsewhere" not in in_words(sample_report(), abstaining(view, np.zeros_like(silent)))
 
 
 _NOTHING = {
@@ -122,15 +132,15 @@ def test_evidence_and_practice_by_step_are_read_at_their_steps():
     view = sample_view(2, ["a"], ["x", "y"])
     evidence = np.array([[[10.0, 1.0]], [[30.0, 1.0]]])
     by_step = replace(
-        view, action=view.action * 0, abstains=view.abstains & False, evidence=evidence,
-        practice=view.practice.repeat(2, axis=0),
-    )  # fmt: skip
+        abstaining(view, view.abstains & False), evidence=evidence, shares=view.practice.repeat(2, axis=0)
+    )
     assert "10 to 30" in in_words(sample_report(), by_step)
 
 
-def test_equal_steps_are_joined_and_abstaining_steps_ignore_their_stand_in():
-    view = sample_view(4, ["a"], ["x", "y"], scattered=True)
-    silent = replace(view, abstains=view.abstains | True)
+def test_equal_steps_are_joined_and_abstaining_steps_have_no_action_that_could_differ():
+    view = sample_view(4, ["a", "b"], ["x", "y"], scattered=True)
+    assert len(list(runs(view))) > 2
+    silent = abstaining(sample_view(4, ["a"], ["x", "y"], scattered=True), np.ones((4, 1), dtype=bool))
     assert [(run.first, run.last) for run in runs(silent)] == [(0, 3)]
 
 

@@ -17,12 +17,14 @@ from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts
 from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import verdict_of
 from pipeline.facts.verdict import ends_near, missing, round_up
+from pipeline.mdp.policy import Policy
 from reports.page import percent
 from reports.run.answer import OPERATOR, reason, sentence, shell_line
 from reports.run.value_sections import half_width
 from reticent import Card
 from tests.conftest import card_dict
 from tests.reports.sample import (
+    abstaining,
     card,
     drawn,
     first_screen,
@@ -355,14 +357,15 @@ def moved(action: Any, evidence: Any = None, practice: Any = None) -> Any:
     evidence = np.array([[[3000.0, 1000.0], [500.0, 500.0]]]) if evidence is None else evidence
     view = sample_view(len(action), ["a", "b"], ["x", "y"])
     known = evidence / evidence.sum(-1, keepdims=True) if practice is None else practice
-    return replace(view, action=action, evidence=evidence, practice=known, abstains=np.zeros(action.shape, dtype=bool))
+    policy = Policy(np.eye(2)[action], np.zeros(action.shape, dtype=bool))
+    return replace(view, policy=policy, evidence=evidence, shares=known)
 
 
 def test_overlap_is_told_by_how_often_states_are_visited():
     view = moved(np.zeros((2, 2), dtype=np.int64), np.array([[[30.0, 10.0], [5.0, 5.0]]]))
     page = in_words(judged("better"), view)
     assert "| Overlap, all states | 70 % |" in page and page.count("| Overlap, ") == 1
-    assert "| Overlap, " not in in_words(judged("better"), replace(view, practice=np.full((1, 2, 2), np.nan)))
+    assert "| Overlap, " not in in_words(judged("better"), replace(view, shares=None))
     many = sample_view(2, [f"s{i}" for i in range(12)], ["x", "y"])
     assert in_words(judged("better"), many).count("| Overlap, ") == 3
 
@@ -388,20 +391,20 @@ def test_an_interval_that_ends_near_0_says_which_one_a_verdict_takes(lower, uppe
 
 def test_a_state_of_several_columns_is_named_whole_on_the_first_screen():
     long = ["4 ≤ pain_score < 6.5 · 40 ≤ walk_minutes < 60", "b"]
-    told = replace(moved(np.array([[1, 0], [1, 0]])), state_labels=long, abstains=np.array([[False, True]] * 2))
+    told = replace(abstaining(moved(np.array([[1, 0], [1, 0]])), [[False, True]] * 2), state_labels=long)
     assert f"{long[0]}: · x → y" in unescape(card(judged("better"), WHOM, told)[1])
 
 
 def test_for_whom_it_changes_counts_the_decisions_that_differ():
-    told = replace(moved(np.array([[1, 0], [1, 0]])), abstains=np.array([[False, True]] * 2))
+    told = abstaining(moved(np.array([[1, 0], [1, 0]])), [[False, True]] * 2)
     answer, words = card(judged("better"), WHOM, told)
     assert answer == "About 60 % of decisions" and words.endswith("- a: · x → y")
     # those who judge, or are reserved, are in no count
     assert "3,000 of 5,000 decisions of those who taught, in 1 of 2 states" in words
     # practice does the same three times of four: a fourth of its decisions change all the same
-    mostly = replace(told, action=np.zeros((2, 2), dtype=np.int64))
+    mostly = abstaining(moved(np.zeros((2, 2), dtype=np.int64)), told.abstains)
     assert "1,000 of 5,000 decisions" in card(judged("better"), WHOM, mostly)[1]
-    never = replace(mostly, practice=np.array([[[1.0, 0.0], [0.5, 0.5]]]))
+    never = replace(mostly, shares=np.array([[[1.0, 0.0], [0.5, 0.5]]]))
     answer, words = card(judged("better"), WHOM, never)
     assert answer == "Not known" and "→" not in words
     assert card(judged("nothing_changes"), WHOM, told)[0] == "Nobody"
@@ -421,8 +424,8 @@ def test_what_noise_hides_is_no_part_of_all_decisions_and_abstaining_everywhere_
     assert card(report, WHOM, some)[0] == "About 100 % of decisions that stand clear of the noise"
     answer, words = card(report, WHOM, replace(told, evidence=NOISE * np.full((1, 2, 2), 3.0)))
     assert answer == "Not known" and "practice takes" not in words
-    for known in (told.practice, np.full((1, 2, 2), np.nan)):
-        silent = replace(told, practice=known, abstains=np.ones((1, 2), bool))
+    for known in (told.practice, None):
+        silent = replace(abstaining(told, np.ones((1, 2), bool)), shares=known)
         assert card(report, WHOM, silent)[0] == "Nobody"
 
 
