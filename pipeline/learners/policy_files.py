@@ -266,6 +266,13 @@ def total_assumed(card: Card) -> list[str]:
     return [f"no episode pays more than {total:g} in all, whatever is done (declared: reward.total)"]
 
 
+def process_assumed(card: Card) -> str:
+    """Assumption of a value on the states: Markov as declared, or of their bins alone."""
+    if card.domain.markov == "aggregated":
+        return "the binned process only: the bins hide part of the state, so the true process may differ"
+    return "the declared states carry all that matters for what comes next (Markov, declared)"
+
+
 def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Truth:
     """True values in a world of states and actions."""
     from pipeline.worlds.catalog import load_world
