@@ -335,14 +335,8 @@ def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
     )
 
 
-_private = partial(
-    OnlineAgent,
-    ucbvi_agent,
-    plain="ucbvi",
-    defaults=DEFAULTS,
-    targets=targets_of,
-    unread=partial(ucbvi_agent, reads=False),
-)
+_unread = partial(ucbvi_agent, reads=False)
+_private = partial(OnlineAgent, ucbvi_agent, plain="ucbvi", defaults=DEFAULTS, targets=targets_of, unread=_unread)
 _apvi = partial(OnlineAgent, apvi_agent, defaults=_OF_LOGS)
 AGENTS = {
     "apvi": _apvi(),
