@@ -298,8 +298,9 @@ def played_view(files: PolicyFiles, report: Report, release: Callable[[], Releas
 
 def step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
     """Rows beside each state and action are evidence; a cap by both makes no frequency of practice of them."""
+    labels, policy = (files.labels["states"], files.labels["actions"]), policy_of(files)
     evidence = np.maximum(release().tables["q_count"], 0).astype(np.float64)
-    return decisions(*_read(files, report), evidence)
+    return decisions(labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
 
 
 def linear_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
@@ -337,8 +338,9 @@ def _feature_names(labels: Labels, integers: Integers) -> list[str]:
 
 
 def _read(files: PolicyFiles, report: Report) -> tuple[Labels, Policy, Bools]:
-    labels, policy = files.labels, policy_of(files)
-    return (labels["states"], labels["actions"]), policy, tied_cells(report.policy.tied or (), policy.abstains.shape)
+    policy, facts = policy_of(files), report.model_dump()
+    labels = files.labels["states"], facts["dataset"]["actions"]
+    return labels, policy, tied_cells(facts["policy"]["tied"], policy.abstains.shape)
 
 
 KEEP = "keep current practice: not enough evidence"
