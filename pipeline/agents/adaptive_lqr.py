@@ -294,12 +294,7 @@ class Epoch:
 
 
 def adaptive_lqr(
-    task: LqControl,
-    episodes: int,
-    release: Release,
-    spread: float,
-    c: AdaptiveConstants,
-    rng: np.random.Generator,
+    task: LqControl, episodes: int, release: Release, spread: float, c: AdaptiveConstants, rng: np.random.Generator
 ) -> LqAgent:
     """Play ``episodes`` episodes and return every :class:`Epoch`, in order.
 

@@ -177,12 +177,7 @@ def evidence_of(phi: Array, inverse: Array) -> Array:
 
 
 def backup_of(
-    s: PrivateRegression,
-    h: int,
-    task: LinearTask,
-    c: LinearConstants,
-    multiplier: float,
-    Lambda: Ridge | None = None,
+    s: PrivateRegression, h: int, task: LinearTask, c: LinearConstants, multiplier: float, Lambda: Ridge | None = None
 ) -> Backup:
     """Backup of step ``h`` from its regression; ``Lambda``: its ridge, where it is known already."""
     Lambda = ridge(s.gram, s.gram_sd, task.horizon, c) if Lambda is None else Lambda

@@ -524,29 +524,28 @@ def _plan_on(request: LinearRequest, mechanism: InteractiveMechanism) -> linear_
     return vapvi(mechanism, request.task, request.constants, rng, centred=centred)
 
 
-def start_of(card: Card, release: Release) -> Array:
-    """First-state distribution ``(L,)``: declared, or the released table normalised (uniform where all are 0)."""
-    if (declared := declared_start(card)) is not None:
+def first_weights(request: LinearRequest, release: Release) -> Array:
+    """Weight ``(M,)`` of every point at the first step: the start, as declared or released (uniform where all are 0).
+
+    Of public observations the declared first ones weigh alike, in the declared first states.
+    """
+    points, declared = request.points, declared_start(request.card)
+    if points.first:
+        each = np.eye(len(request.card.domain.live_states))[0] if declared is None else declared
+        weights = np.zeros(len(points.names))
+        weights[: points.first * len(each)] = np.tile(each, points.first) / points.first
+        return weights
+    if declared is not None:
         return declared
     n_0 = np.maximum(release.tables["n_0"], 0).astype(np.float64)
     return n_0 / n_0.sum() if n_0.sum() > 0 else np.full(n_0.shape, 1 / n_0.size)
-
-
-def first_weights(request: LinearRequest) -> Array:
-    """Weight ``(M,)`` of every public point: the declared first observations alike, in the declared first states."""
-    d, points = request.card.domain, request.points
-    weights, declared = np.zeros(len(points.names)), declared_start(request.card)
-    each = np.eye(len(d.live_states))[0] if declared is None else declared
-    weights[: points.first * len(each)] = np.tile(each, points.first) / points.first
-    return weights
 
 
 def _values(
     request: LinearRequest, release: Release, result: linear_backup.LinearResult, threshold: float
 ) -> tuple[dict[str, float | None], dict[str, learnt_facts.Baseline], learnt_facts.Best | None]:
     """The pessimistic value; upper values and baselines only where another query costs nothing."""
-    task, c, points = request.task, request.constants, request.points
-    p = start_of(request.card, release) if points.first == 0 else first_weights(request)
+    task, c, p = request.task, request.constants, first_weights(request, release)
     least, most = task.value_range(0)
     total = request.card.reward.total
     highest = most * request.unit if total is None else min(most * request.unit, total)
@@ -607,9 +606,7 @@ def _value(learnt: LinearLearnt) -> learnt_facts.ValueFacts:
         if observed
         else "start distribution: " + ("a released table of first states" if released else "declared on the card"),
         "rewards and values were rounded down to the lattice of the recipe before anything was summed",
-        "the declared states carry all that matters for what comes next (Markov, declared)"
-        if card.domain.markov == "declared"
-        else "the binned process only: the bins hide part of the state, so the true process may differ",
+        policy_files.process_assumed(card),
         "rewards and transitions are linear in the declared features: "
         + ("true of any process, one feature a pair" if one_hot else "declared, not checked"),
         learnt_facts.UNMEASURED,

@@ -266,6 +266,13 @@ def total_assumed(card: Card) -> list[str]:
     return [f"no episode pays more than {total:g} in all, whatever is done (declared: reward.total)"]
 
 
+def process_assumed(card: Card) -> str:
+    """Assumption of a value on the states: Markov as declared, or of their bins alone."""
+    if card.domain.markov == "aggregated":
+        return "the binned process only: the bins hide part of the state, so the true process may differ"
+    return "the declared states carry all that matters for what comes next (Markov, declared)"
+
+
 def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Truth:
     """True values in a world of states and actions."""
     from pipeline.worlds.catalog import load_world
@@ -291,8 +298,9 @@ def played_view(files: PolicyFiles, report: Report, release: Callable[[], Releas
 
 def step_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
     """Rows beside each state and action are evidence; a cap by both makes no frequency of practice of them."""
-    labels, policy, tied = _read(files, report)
-    return Decisions(*labels, policy, tied, np.maximum(release().tables["q_count"], 0).astype(np.float64))
+    labels, policy = (files.labels["states"], files.labels["actions"]), policy_of(files)
+    evidence = np.maximum(release().tables["q_count"], 0).astype(np.float64)
+    return Decisions(*labels, policy, np.zeros(policy.abstains.shape, dtype=bool), evidence)
 
 
 def linear_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
@@ -330,8 +338,9 @@ def _feature_names(labels: Labels, integers: Integers) -> list[str]:
 
 
 def _read(files: PolicyFiles, report: Report) -> tuple[Labels, Policy, Bools]:
-    labels, policy = files.labels, policy_of(files)
-    return (labels["states"], labels["actions"]), policy, tied_cells(report.policy.tied or (), policy.abstains.shape)
+    policy, facts = policy_of(files), report.model_dump()
+    labels = files.labels["states"], facts["dataset"]["actions"]
+    return labels, policy, tied_cells(facts["policy"]["tied"], policy.abstains.shape)
 
 
 KEEP = "keep current practice: not enough evidence"

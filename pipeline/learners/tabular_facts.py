@@ -220,14 +220,8 @@ def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -
     assumes += policy_files.total_assumed(card)
     if d.dynamics == "stationary":
         assumes.append("the dynamics do not depend on the step (declared; all steps share one table)")
-    if d.markov == "aggregated":
-        assumes.append("the binned process only: the bins hide part of the state, so the true process may differ")
-    else:
-        assumes.append("the declared states carry all that matters for what comes next (Markov, declared)")
-    if is_proved:
-        assumes.append("containment: theorem of paper 003 with its own constants")
-    else:
-        assumes.append(learnt_facts.UNMEASURED)
+    proof = "containment: theorem of paper 003 with its own constants"
+    assumes += [policy_files.process_assumed(card), proof if is_proved else learnt_facts.UNMEASURED]
     lower, upper = interval["lower"], interval["upper"]
     return learnt_facts.ValueFacts(
         lower=lower,

@@ -143,13 +143,7 @@ class Evaluate(Strict):
     the release.
     """
 
-    later: ClassVar = {
-        "people": 0.0,
-        "probabilities": "released",
-        "least": None,
-        "since": None,
-        "users_since": None,
-    }
+    later: ClassVar = {"people": 0.0, "probabilities": "released", "least": None, "since": None, "users_since": None}
     gone: ClassVar = {
         "against": "a policy is compared with current practice; `reticent compare-runs` lays two runs side by side",
         "dates": "`[schedule] release` draws a release with a verdict of its own on each of its dates",
@@ -344,23 +338,10 @@ def check_gaussian(agent: str, p: Privacy | None) -> None:
 _POLICY_CODE = ("agents", "learners", "mdp", "statistics")
 _ROOT = Path(__file__).resolve().parents[1]
 # fields of a card that name its files, budget and gate, and do not shape a policy
-_NO_PART = {
-    **dict.fromkeys(("schema_version", "name", "budget", "provenance", "tolerance"), True),
-    "source": {"files"},
-}
+_NO_PART = {**dict.fromkeys(("schema_version", "name", "budget", "provenance", "tolerance"), True), "source": {"files"}}
 # options that may differ between equal recipes; with a plug-in agent, the dates alone
 _DATES = frozenset({"first", "dates"})
-_MAY_DIFFER = _DATES | {
-    "rho",
-    "epsilon",
-    "delta",
-    "seed",
-    "people",
-    "world",
-    "behaviour",
-    "since",
-    "users_since",
-}
+_MAY_DIFFER = _DATES | {"rho", "epsilon", "delta", "seed", "people", "world", "behaviour", "since", "users_since"}
 
 
 def recipe_identity(card: AnyCard, terms: Terms) -> str:

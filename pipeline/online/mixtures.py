@@ -9,7 +9,7 @@ after the noise cost no privacy; ``growth`` and ``gram_share`` are fixed before 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -171,13 +171,11 @@ _WORLD, _NOISE, _TIES = 0, 1, 2
 _LEAST = 2**-30
 
 
-def unread(trial: Trial) -> Outcome:
-    """The agent without statistics: noise, bonus, ties and known rewards remain."""
-    return mixture_agent(trial, reads=False)
-
-
 def mixture_agent(trial: Trial, reads: bool = True) -> Outcome:
-    """Value iteration or mirror descent in a linear mixture, by the agent's entry of :data:`KINDS`."""
+    """Value iteration or mirror descent in a linear mixture, by the agent's entry of :data:`KINDS`.
+
+    ``reads``: False: without statistics: noise, bonus, ties and known rewards remain.
+    """
     s, world = settings_of(trial), _world(trial.world, trial.params)
     problem, guarantee = problem_of(trial, s, world, reads=reads)
     agent: Agent = (
@@ -348,7 +346,7 @@ def _radii(trial: Trial, s: Settings) -> tuple[linopt.Radii, linopt.Radii]:
 
 
 def _registered(name: str) -> OnlineAgent:
-    kind, defaults = KINDS[name], defaults_of(name)
+    kind, defaults, unread = KINDS[name], defaults_of(name), partial(mixture_agent, reads=False)
     bare = OnlineAgent(mixture_agent, kind.trust, kind.plain, defaults=defaults, unread=unread)
     return bare if kind.trust == "none" else replace(bare, targets=targets_of, cost=cost_of)
 

@@ -24,7 +24,9 @@ def no_data(trial: Trial) -> Outcome:
         names = ", ".join(name for name, agent in AGENTS.items() if agent.unread is not None)
         raise CardError(f"no-data: option 'of' is one of {names}; got {agent_name!r}")
     options = tuple((k, v) for k, v in trial.options if k != "of")
-    return rollouts.as_control(play(replace(trial, agent=agent_name, options=options)), agent_name)
+    outcome = play(replace(trial, agent=agent_name, options=options))
+    more = {"trust": "none", "variant": "control", "of": agent_name, "true_rho": None, "true_epsilon": None}
+    return replace(outcome, facts={**outcome.facts, **more}, release=None)
 
 
 AGENTS: Mapping[str, OnlineAgent] = {

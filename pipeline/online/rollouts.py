@@ -411,12 +411,6 @@ def emitted(policy: Array) -> list[Any]:
     return (policy.argmax(-1) if np.isin(policy, (0, 1)).all() else policy).tolist()
 
 
-def as_control(outcome: Outcome, of: str) -> Outcome:
-    """The outcome of an agent that was kept from its data, as a row of a control."""
-    more = {"trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
-    return replace(outcome, facts={**outcome.facts, **more}, release=None)
-
-
 def uniform(trial: Trial) -> Outcome:
     """Every action equally likely."""
     return _always(trial, uniformly(*world_of(trial).shape))

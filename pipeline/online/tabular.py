@@ -77,11 +77,6 @@ _OF_LOGS: dict[str, Any] = {"behaviour": "uniform", "rewards": "known", "pooled"
 Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
 
 
-def unread(trial: Trial) -> Outcome:
-    """A private agent without its users' counts: noise, ties and known rewards remain."""
-    return ucbvi_agent(trial, reads=False)
-
-
 def _exact(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
     return interactive_counts.exact(layout, most, SimulatedWorld(t.place), noise)
 
@@ -251,26 +246,14 @@ def ask_of(trial: Trial) -> Ask:
     return ask
 
 
-def plain_apvi(trial: Trial) -> Outcome:
-    """Pessimistic planning on exact counts of a log."""
-    return _learnt(trial, "none", trial.episodes)
-
-
-def dp_apvi(trial: Trial) -> Outcome:
-    """The same on one private release of them."""
-    trial.ask()
-    return _learnt(trial, "central", trial.episodes)
-
-
-def unread_log(trial: Trial) -> Outcome:
-    """A private release of an empty log: noise, abstaining and known rewards remain."""
-    return _learnt(trial, "none", 0)
-
-
-def _learnt(trial: Trial, trust: str, episodes: int) -> Outcome:
+def apvi_agent(trial: Trial, reads: bool = True) -> Outcome:
+    """Pessimistic planning on counts of a log: exact, or of one private release; without ``reads``, of an empty log."""
+    private = trial.agent == "dp-apvi"
+    if private and reads:
+        trial.ask()
     setting, knobs = logged(trial), _knobs(trial)
     noise = trial.noise(_NOISE)
-    release = setting.released(setting.counts(episodes, trial.stream(0)), noise)
+    release = setting.released(setting.counts(trial.episodes if reads else 0, trial.stream(0)), noise)
     plan = setting.learn(release, trial.stream(_TIES))
     best = optimum(setting.mdp)
     loss = best - setting.value(plan.policy)
@@ -278,7 +261,7 @@ def _learnt(trial: Trial, trust: str, episodes: int) -> Outcome:
     rho = total_rho(setting.mechanisms)
     tables = "one table for all steps" if knobs["pooled"] else "a table a step"
     facts = {
-        "trust": trust,
+        "trust": "central" if private else "none",
         "variant": f"logged by {knobs['behaviour']}, {tables}, rewards {knobs['rewards']}",
         "constants": knobs["constants"],
         "true_rho": None if rho is None else float(rho),
@@ -352,10 +335,12 @@ def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
     )
 
 
-_private = partial(OnlineAgent, ucbvi_agent, plain="ucbvi", defaults=DEFAULTS, targets=targets_of, unread=unread)
+_unread = partial(ucbvi_agent, reads=False)
+_private = partial(OnlineAgent, ucbvi_agent, plain="ucbvi", defaults=DEFAULTS, targets=targets_of, unread=_unread)
+_apvi = partial(OnlineAgent, apvi_agent, defaults=_OF_LOGS)
 AGENTS = {
-    "apvi": OnlineAgent(plain_apvi, defaults=_OF_LOGS),
-    "dp-apvi": OnlineAgent(dp_apvi, "central", "apvi", defaults=_OF_LOGS, targets=targets_of_log, unread=unread_log),
+    "apvi": _apvi(),
+    "dp-apvi": _apvi("central", "apvi", targets=targets_of_log, unread=partial(apvi_agent, reads=False)),
     "ucbvi": OnlineAgent(ucbvi_agent, defaults=DEFAULTS),
     "dp-ucbvi-jdp": _private(trust="joint", cost=cost_of),
     "dp-ucbvi-ldp": _private(trust="local"),

@@ -169,7 +169,6 @@ LEVELS = (1.0, 3.0, 10.0)
 class SignalToNoise:
     """Visits of one (step, state, action) and the noise on them."""
 
-    people: float
     visits: float
     noise: float
 
@@ -195,7 +194,7 @@ def visit_noise(card: Card, mechanisms: Sequence[Mechanism]) -> float:
 def signal_to_noise(card: Card, ask: Ask, people: float | None = None) -> SignalToNoise:
     """Visits and noise at a budget, for ``people``; None: as declared."""
     n = float(card.unit.users_public) if people is None else people
-    return SignalToNoise(n, even_visits(card, n), visit_noise(card, count_sum(card, ask).mechanisms))
+    return SignalToNoise(even_visits(card, n), visit_noise(card, count_sum(card, ask).mechanisms))
 
 
 def scale_budget(ask: Ask, factor: float) -> Ask:

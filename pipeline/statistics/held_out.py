@@ -70,11 +70,7 @@ def _check_square(m: Mechanism, square: int, declared: str) -> None:
 
 
 def _calls(
-    mechanisms: Sequence[Mechanism],
-    rhos: Mapping[str, Fraction],
-    facts: Facts,
-    reach: Reach,
-    relation: Relation,
+    mechanisms: Sequence[Mechanism], rhos: Mapping[str, Fraction], facts: Facts, reach: Reach, relation: Relation
 ) -> Fraction:
     """Cost of all calls: steps add; a person of D' is in its calls and in regressions without one, one of D in all."""
     unit = [largest(reach, i) for i in range(3)]

@@ -68,19 +68,13 @@ def release_of_shuffled(
     ``batches``: of each its noise bits, its number of honest users, and the counted ones ``(C,)``.
     """
     by_name = {f"batch_{i}": batch for i, batch in enumerate(batches)}
-    sensitivities = changes * episodes**2, changes * episodes
-    noise = {n: ShuffledBits(b.users, b.each, b.chance, changes, h, episodes) for n, (b, h, _) in by_name.items()}
-    shapes = {name: ones.shape for name, (_, _, ones) in by_name.items()}
-    return Release(
-        dataset=layout.dataset,
-        data_kind=layout.data_kind,
-        dynamics=layout.dynamics,
-        mechanisms=tuple(Mechanism(n, shapes[n], _UNIT, *sensitivities, _RULE, shuffled=x) for n, x in noise.items()),
-        tables={name: ones for name, (_, _, ones) in by_name.items()},
-        noise="seeded",
-        sampler=sampler,
-        trust_model=Trust.SHUFFLE.value,
-    )
+    mechanisms, sensitivities = list[Mechanism](), (changes * episodes**2, changes * episodes)
+    for name, (b, honest, ones) in by_name.items():
+        bits = ShuffledBits(b.users, b.each, b.chance, changes, honest, episodes)
+        mechanisms.append(Mechanism(name, ones.shape, _UNIT, *sensitivities, _RULE, shuffled=bits))
+    tables = {name: ones for name, (_, _, ones) in by_name.items()}
+    of = layout.dataset, layout.data_kind, layout.dynamics
+    return Release(*of, tuple(mechanisms), tables, noise="seeded", sampler=sampler, trust_model=Trust.SHUFFLE.value)
 
 
 def honest_of(share: float, users: int) -> int:
@@ -249,17 +243,10 @@ class BatchPrivatizer:
         noiseless = self.trust == Trust.NONE
         draws = sum(n for _, n, _ in counters) if self.trust == Trust.LOCAL else len(counters)
         variance, running = (None, None) if noiseless else (self.variance(layout), Running(1, draws, draws))
-        square = layout.changes
-        return Release(
-            dataset=layout.dataset,
-            data_kind=layout.data_kind,
-            dynamics=layout.dynamics,
-            mechanisms=(Mechanism("counters", counts.shape, _UNIT, square, square, _RULE, variance, running=running),),
-            tables={"counters": counts},
-            noise="none" if noiseless else "seeded",
-            sampler="none: exact sums" if noiseless else SeededNoise.sampler,
-            trust_model=self.trust.value,
-        )
+        square, of = layout.changes, (layout.dataset, layout.data_kind, layout.dynamics)
+        drawn = Mechanism("counters", counts.shape, _UNIT, square, square, _RULE, variance, running=running)
+        source = ("none", "none: exact sums") if noiseless else ("seeded", SeededNoise.sampler)
+        return Release(*of, (drawn,), {"counters": counts}, *source, trust_model=self.trust.value)
 
 
 Leaves = Literal["batches", "episodes"]

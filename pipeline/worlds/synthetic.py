@@ -72,14 +72,7 @@ def checked(values: Mapping[str, Any]) -> Card:
 
 
 def world_card(
-    world: World,
-    *,
-    name: str,
-    horizon: int,
-    bins: str | None,
-    episodes: int,
-    episodes_per_user: int,
-    rho: float,
+    world: World, *, name: str, horizon: int, bins: str | None, episodes: int, episodes_per_user: int, rho: float
 ) -> dict[str, Any]:
     """Plain values of the card.
 
@@ -220,17 +213,11 @@ def _possible_moves(transition: Array) -> tuple[Integers, Integers]:
 _MARK = "Written by `reticent simulate`"
 # budget of the recipe, unless the card's cap is smaller
 _RHO = 1.0
-_TABLES: Mapping[str, Any] = {
-    "recipe": {"agent": "dp-apvi"},
-    "planner": {"constants": "practical", "bounds": "tail"},
-}
+_TABLES: Mapping[str, Any] = {"recipe": {"agent": "dp-apvi"}, "planner": {"constants": "practical", "bounds": "tail"}}
 
 
 def toml_text(
-    head: Sequence[str],
-    values: Mapping[str, Any],
-    comments: Mapping[str, str] | None = None,
-    inner: Sequence[str] = (),
+    head: Sequence[str], values: Mapping[str, Any], comments: Mapping[str, str] | None = None, inner: Sequence[str] = ()
 ) -> str:
     """Lines of ``head`` as comments, then ``values``.
 
@@ -424,12 +411,7 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
             "markov": d.markov,
             "start": "released" if d.start == "released" else d.start_declared,
             "vetoes": [list(pair) for pair in d.vetoes],
-            "states": {
-                "column": "state",
-                "labels": short(live),
-                "ends": d.ends,
-                "other": other["live_states"],
-            },
+            "states": {"column": "state", "labels": short(live), "ends": d.ends, "other": other["live_states"]},
             "actions": {"column": "action", "labels": short(actions), "other": other["actions"]},
         },
         "reward": {

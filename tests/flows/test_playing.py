@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from pipeline.online import cells
 from pipeline.online import registry as agents
 from pipeline.online.trial import Trial, marks, staged_curve
 from reticent import CardError, Store, simulate
@@ -62,7 +63,7 @@ def test_finished_runs_are_found_again_and_the_rest_is_played(recipe, tmp_path, 
     def refuse(trial):
         raise AssertionError(f"played again: {trial}")
 
-    monkeypatch.setattr(agents, "measure", refuse)
+    monkeypatch.setattr(cells, "measure", refuse)
     assert played(recipe, tmp_path / "home") == first
     recipe.write_text(RECIPE.replace("runs = 2", "runs = 3"))
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
