@@ -375,9 +375,8 @@ def pick_new(rows: pl.DataFrame, card: Card, seen: pl.DataFrame, key: bytes, del
         return new.join(_known_before(new, seen, key, delivered), on="person", how="anti", maintain_order="left")
     known_before = _known_before(users, seen, key, delivered)
     episodes = rows.select("user_id", "episode_id").unique(maintain_order=True).join(users, on="user_id")
-    episodes = episodes.hstack(_hash_texts(pairs(episodes, "person"), key, _EPISODE)).with_columns(
-        keyed_hash(pairs(episodes, "user_id"), card.name).alias("order")
-    )
+    order = keyed_hash(pairs(episodes, "user_id"), card.name).alias("order")
+    episodes = episodes.hstack(_hash_texts(pairs(episodes, "person"), key, _EPISODE)).with_columns(order)
     new = episodes.join(seen, on=_USER + _EPISODE, how="anti")
     # episodes that an older version counted, under its texts
     earlier = known_before.rename(dict(zip(_USER, _EARLIER, strict=True)))
