@@ -313,8 +313,7 @@ def cap_cells(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
     if card.unit.episodes_per_user > 1:
         rows = _in_keyed_order(rows, card.name.encode())
     group = ["user_id", "state", "action"]
-    has_successor = pl.col("next_state").is_not_null().cast(pl.Int64)
-    counted = _running_sum(has_successor, group) <= cap
+    counted = _running_sum(pl.col("next_state").is_not_null().cast(pl.Int64), group) <= cap
     # sorting and one pass: a window over so many groups is ten times slower
     return rows.sort(group, maintain_order=True).with_columns(pl.when(counted).then("next_state").alias("next_state"))
 

@@ -45,8 +45,7 @@ def screen(raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> tuple[pl
         steps = decode.unfold(raw, card) if card.source.layout == "wide" else raw
         rows = decode.decode(steps, card)
         if card.domain.observation is not None:
-            declared = dict.fromkeys(card.log.vectors, card.domain.observation)
-            rows = decode.with_vectors(rows, steps, card, declared)
+            rows = decode.with_vectors(rows, steps, card, dict.fromkeys(card.log.vectors, card.domain.observation))
         if card.source.order_by is not None:
             rows, left_out = decode.number_steps(rows, steps, card)
         rows = sort_episodes(rows, rules.terminates(card)).with_columns(decode.behind_gap(card).alias("behind"))

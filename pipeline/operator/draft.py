@@ -895,8 +895,7 @@ def _orders_nothing(columns: Mapping[str, Column], role: Mapping[str, str], read
     """Whether a guessed order lacks cells, and each person has one row: who has no discharge would be dropped."""
     if (order := columns.get(role.get("order", ""))) is None or order.name in read.optional:
         return False
-    people = columns[role["user"]].cells.drop_nulls()
-    return order.missing > 0 and people.is_unique().all()
+    return order.missing > 0 and columns[role["user"]].cells.drop_nulls().is_unique().all()
 
 
 def _once(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:

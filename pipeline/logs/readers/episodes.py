@@ -366,8 +366,7 @@ def lerobot_types(path: Path, request: Request) -> dict[str, pl.DataType]:
 
 def read_lerobot(path: Path, request: Request) -> Iterator[Batch]:
     """Yield the rows; errors as of :func:`~pipeline.logs.readers.batch.read_parquet`."""
-    types = parquet_types(path)
-    bases = framing.columns_of([INDICES.get(name, name) for name in request.columns], types)
+    bases = framing.columns_of([INDICES.get(name, name) for name in request.columns], parquet_types(path))
     for batch in read_parquet(path, bases):
         frame = batch.frame
         if "episode" in request.columns:
@@ -424,8 +423,7 @@ def read_meds(path: Path, request: Request, meds: Meds, horizon: int) -> Iterato
         # a subject's windows are made of all its rows, wherever they stand
         over = rows.join(ends, on="subject_id", how="left", maintain_order="left")["last"] <= seen
         waiting = rows.filter(~over)
-        windows = _windows_batch(rows.filter(over), request, meds, horizon)
-        yield replace(windows, malformed=batch.malformed)
+        yield replace(_windows_batch(rows.filter(over), request, meds, horizon), malformed=batch.malformed)
 
 
 def _last_rows(path: Path) -> pl.DataFrame:
@@ -449,8 +447,7 @@ def _windows_batch(events: pl.DataFrame, request: Request, meds: Meds, horizon: 
     for name, reading in meds.readings.items():
         mask = _coded(reading.codes)
         values = _at_start(rows, timed.filter(mask)) if reading.at == "start" else _during(inside.filter(mask), reading)
-        keys = [*_BY, "step"]
-        rows = rows.join(values.rename({"value": name}), on=keys, how="left", maintain_order="left")
+        rows = rows.join(values.rename({"value": name}), on=[*_BY, "step"], how="left", maintain_order="left")
         rows = rows.with_columns(_finished(pl.col(name), reading).alias(name))
     return Batch(rows.select(request.columns), rows["line"].to_numpy(), framing.NO_LINES)
 
