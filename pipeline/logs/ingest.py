@@ -22,7 +22,7 @@ from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, share, whole_file
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs import decode, rules, spills, store
-from pipeline.logs.contribution_bounding import DELIVERED, IDS, USER, as_known, keyed_hash
+from pipeline.logs.contribution_bounding import DELIVERED, IDS, USER, as_known, canonical, keyed_hash, spellings
 from pipeline.logs.elsewhere import Elsewhere, Here, OnProcesses, Seen
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
@@ -359,7 +359,7 @@ def find_others(users: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     """
     rows = users.unique(maintain_order=True).drop_nulls(USER).with_columns(pl.col(USER).cast(pl.String).alias("person"))
     people = rows.group_by("person", maintain_order=True).agg(pl.col(DELIVERED).drop_nulls())
-    texts = pl.concat_list("person", DELIVERED, *bounding.spellings(pl.col("person"))).list.drop_nulls()
+    texts = pl.concat_list("person", DELIVERED, *spellings(pl.col("person"))).list.drop_nulls()
     ids = claims.claim(people.select(texts.list.unique(maintain_order=True)).to_series().to_list())
     claimed = people.select("person", pl.Series("known", ids, dtype=pl.String))
     return claimed.filter(pl.col("known").ne_missing(pl.col("person")))
@@ -396,7 +396,7 @@ def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
     Returns the rules, sorted and joined by ``+``, and the number of people who broke these and no others.
     """
     # a person counts once, in whatever form the id was delivered
-    user = bounding.canonical(pl.col("source").struct.field(card.log.roles["user"])).alias("user")
+    user = canonical(pl.col("source").struct.field(card.log.roles["user"])).alias("user")
     counts, partitions = Counter[str](), defaultdict[str, list[pl.DataFrame]](list)
     for file in sorted(folder.glob("quarantine-*.parquet")):
         # streaming: one person's rows may be most of the quarantine
