@@ -41,15 +41,13 @@ PARTS_TOGETHER = 16
 _PIECE_ROWS = 1 << 15
 
 
-def aggregate(
-    snapshot: Snapshot, card: Card, resources: Resources = HERE, *, batch_rows: int = BATCH_ROWS
-) -> ExactSums:
+def aggregate(snapshot: Snapshot, card: Card, resources: Resources = HERE) -> ExactSums:
     """Sum a snapshot, a batch of rows in memory at a time.
 
     ``card``: the card of ``ingest``: tables, caps and the lattice of rewards.
     Returns exact int64 tables and the kind of people they count; secret, a privatizer's input.
     """
-    sums = sum_snapshot(CountSums(card, batch_rows), snapshot, resources)
+    sums = sum_snapshot(CountSums(card), snapshot, resources)
     return ExactSums(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
 
 
@@ -67,11 +65,11 @@ def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     return _tables(card, sums)
 
 
-def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:
+def _place_batches(parts: Sequence[Path], card: Card) -> Iterator[pl.DataFrame]:
     """Yield the places of all rows; batches hold whole people only if the card bounds a sum over a person."""
     if not bounding.needs_whole_users(card):
-        return read_parts(parts, card, _places(card), batch_rows)
-    people = bounding.group_users(read_parts(parts, card, [pl.col(needed(card))], batch_rows))
+        return read_parts(parts, card, _places(card), BATCH_ROWS)
+    people = bounding.group_users(read_parts(parts, card, [pl.col(needed(card))], BATCH_ROWS))
     return (_bound(users, card).select(_places(card)) for users in people)
 
 
@@ -152,7 +150,6 @@ class CountSums:
     """Sums of visits by place, and of lattice steps by ``(step, s, a)``."""
 
     card: Card = field(repr=False)
-    batch_rows: int = BATCH_ROWS
 
     @property
     def together(self) -> int:
@@ -166,7 +163,7 @@ class CountSums:
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """Add the rows of part files, a batch in memory at a time."""
-        for placed in _place_batches(parts, self.card, self.batch_rows):
+        for placed in _place_batches(parts, self.card):
             self.place(sums, placed)
             seen(len(placed))
 
@@ -225,9 +222,8 @@ class Arms:
         """Sum ``rows`` (``user_id, episode_id, reward``), whole episodes of the people ``new``."""
         k = reward_lattice(self.layout.card).index(rows["reward"].to_numpy())
         episodes = rows.select("user_id", "episode_id", pl.Series("k", k)).group_by("user_id", "episode_id")
-        returns = episodes.agg(pl.col("k").sum(), pl.len().alias("rows")).join(
-            new.select("user_id", "person").unique(), on="user_id"
-        )
+        people = new.select("user_id", "person").unique()
+        returns = episodes.agg(pl.col("k").sum(), pl.len().alias("rows")).join(people, on="user_id")
         met = [self.play is not None and meets(self.play, person) for person in returns["person"]]
         return self.layout.one((returns["k"].to_list(), returns["rows"].to_list(), met))
 

@@ -313,8 +313,7 @@ def cap_cells(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
     if card.unit.episodes_per_user > 1:
         rows = _in_keyed_order(rows, card.name.encode())
     group = ["user_id", "state", "action"]
-    has_successor = pl.col("next_state").is_not_null().cast(pl.Int64)
-    counted = _running_sum(has_successor, group) <= cap
+    counted = _running_sum(pl.col("next_state").is_not_null().cast(pl.Int64), group) <= cap
     # sorting and one pass: a window over so many groups is ten times slower
     return rows.sort(group, maintain_order=True).with_columns(pl.when(counted).then("next_state").alias("next_state"))
 
@@ -375,9 +374,8 @@ def pick_new(rows: pl.DataFrame, card: Card, seen: pl.DataFrame, key: bytes, del
         return new.join(_known_before(new, seen, key, delivered), on="person", how="anti", maintain_order="left")
     known_before = _known_before(users, seen, key, delivered)
     episodes = rows.select("user_id", "episode_id").unique(maintain_order=True).join(users, on="user_id")
-    episodes = episodes.hstack(_hash_texts(pairs(episodes, "person"), key, _EPISODE)).with_columns(
-        keyed_hash(pairs(episodes, "user_id"), card.name).alias("order")
-    )
+    order = keyed_hash(pairs(episodes, "user_id"), card.name).alias("order")
+    episodes = episodes.hstack(_hash_texts(pairs(episodes, "person"), key, _EPISODE)).with_columns(order)
     new = episodes.join(seen, on=_USER + _EPISODE, how="anti")
     # episodes that an older version counted, under its texts
     earlier = known_before.rename(dict(zip(_USER, _EARLIER, strict=True)))

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from pipeline.arrays import Array, Integers
-from pipeline.declaration.card import TELLING, Card, CardError, Reward, step_role
+from pipeline.declaration.card import TELLING, AnyCard, Card, CardError, Reward, step_role
 from pipeline.declaration.domain import Product, States, Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant
 from pipeline.logs.contribution_bounding import canonical, digests, keyed_hash
@@ -177,9 +177,8 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
 
 def identify(dtypes: Dtypes, first: int = 0) -> tuple[dict[str, pl.Expr], list[pl.Expr]]:
     """Columns of every log (``row``: the position, ids, step, flags), and marks of those that cannot be read."""
-    parsed = {name: flag(name, dtypes) for name in ("terminated", "truncated")} | {
-        "behavior_prob": _probability(dtypes)
-    }
+    parsed = {name: flag(name, dtypes) for name in ("terminated", "truncated")}
+    parsed["behavior_prob"] = _probability(dtypes)
     columns = {
         "row": pl.int_range(pl.len(), dtype=pl.Int64),
         "user_id": pl.col("raw_user"),
@@ -488,12 +487,10 @@ def next_observation() -> pl.Expr:
     return pl.coalesce("logged_observation", pl.when(usable).then(after))
 
 
-def with_vectors(
-    rows: pl.DataFrame, raw: pl.DataFrame, columns: Mapping[str, str | list[str]], declared: Mapping[str, Vector]
-) -> pl.DataFrame:
+def with_vectors(rows: pl.DataFrame, raw: pl.DataFrame, card: AnyCard, declared: Mapping[str, Vector]) -> pl.DataFrame:
     """Decoded rows with their vectors, ``logged_observation`` (null where none is logged), and marks."""
     dtypes = role_types(raw)
-    cells_of = {role: vector_cells(role, column, declared[role], dtypes) for role, column in columns.items()}
+    cells_of = {role: vector_cells(role, column, declared[role], dtypes) for role, column in card.log.vectors.items()}
     vectors = raw.select(
         *(values.alias(role) for role, (values, *_) in cells_of.items()),
         pl.any_horizontal(words for _, words, *_ in cells_of.values()).alias("words"),
@@ -551,11 +548,8 @@ def _days(text: pl.Expr) -> pl.Expr:
     text = text.str.replace(_DATE + "T", "${1} ").str.replace(r"(?:Z| ?UTC)$", "+00:00")
     text = text.str.replace(_DATE + "$", "${1} 00:00").str.replace(f"({_TIME[1:]}.*[+-]\\d{{2}})$", "${1}:00")
     text = text.str.replace(f"({_TIME[1:]})($|[+-])", "${1}:00${2}")
-    text = (
-        pl.when(text.str.contains(r"[+-]\d{2}:?\d{2}$") & text.str.contains(_TIME))
-        .then(text)
-        .otherwise(text + "+00:00")
-    )
+    with_offset = text.str.contains(r"[+-]\d{2}:?\d{2}$") & text.str.contains(_TIME)
+    text = pl.when(with_offset).then(text).otherwise(text + "+00:00")
     moment = text.str.to_datetime(_FORMAT, time_unit="us", time_zone="UTC", strict=False)
     # times the inverse: polars rounds a quotient differently if the column has one row
     return moment.to_physical().cast(pl.Float64) * (1 / _MICROSECONDS)
@@ -584,19 +578,16 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
         entered = raw.select(order_of(dtypes, "entered").alias("entered")).to_series()
         # a text that is no date, such as 1:30 PM, does not tell which of several rows came last
         unread = entered.is_null() & raw.select(text_of("entered", dtypes).str.strip_chars() != "").to_series()
-        unread = unread.fill_null(value=False) & pl.Series(
-            pl.int_range(len(raw), eager=True).is_in(tied["row"].implode())
-        )
+        among_tied = pl.int_range(len(raw), eager=True).is_in(tied["row"].implode())
+        unread = unread.fill_null(value=False) & among_tied
         rows = rows.with_columns(pl.col("unreadable") | unread)
         descending = card.source.same_place.keep == "last"
         tied = tied.with_columns(entered.gather(tied["row"]).alias("entered"))
         tied = tied.sort("entered", "tie", descending=[descending, False], nulls_last=True)
         # nor does a readable one beside it
         superseded = tied.filter(~pl.struct(place).is_first_distinct() & ~pl.lit(unread.gather(tied["row"])))
-        tied, out = (
-            tied.join(superseded, on="row", how="anti"),
-            pl.concat([out, superseded.select("row", rule=pl.lit("superseded"))]),
-        )
+        tied = tied.join(superseded, on="row", how="anti")
+        out = pl.concat([out, superseded.select("row", rule=pl.lit("superseded"))])
     ties = tied.select("row", "tie", pl.struct(place).is_duplicated().alias("same_place"))
     rows = rows.drop("same_place").join(out, on="row", how="anti", maintain_order="left")
     rows = rows.join(ties, on="row", how="left", maintain_order="left").sort(*place, "tie", "row", nulls_last=True)

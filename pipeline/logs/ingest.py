@@ -22,7 +22,7 @@ from pipeline.declaration.toml import LogError
 from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, share, whole_file
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs import decode, rules, spills, store
-from pipeline.logs.contribution_bounding import DELIVERED, IDS, USER, as_known, keyed_hash
+from pipeline.logs.contribution_bounding import DELIVERED, IDS, USER, as_known, canonical, keyed_hash, spellings
 from pipeline.logs.elsewhere import Elsewhere, Here, OnProcesses, Seen
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
@@ -45,8 +45,7 @@ def screen(raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> tuple[pl
         steps = decode.unfold(raw, card) if card.source.layout == "wide" else raw
         rows = decode.decode(steps, card)
         if card.domain.observation is not None:
-            declared = dict.fromkeys(card.log.vectors, card.domain.observation)
-            rows = decode.with_vectors(rows, steps, card.log.vectors, declared)
+            rows = decode.with_vectors(rows, steps, card, dict.fromkeys(card.log.vectors, card.domain.observation))
         if card.source.order_by is not None:
             rows, left_out = decode.number_steps(rows, steps, card)
         rows = sort_episodes(rows, rules.terminates(card)).with_columns(decode.behind_gap(card).alias("behind"))
@@ -71,7 +70,7 @@ def _vector_rows(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
     rows = raw.with_columns(**columns).select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
     observation, action = card.domain.observation, card.domain.action
     declared = {"observation": observation, "action": action, "next_observation": observation}
-    rows = sort_episodes(decode.with_vectors(rows, raw, card.log.vectors, declared), pl.col("terminated"))
+    rows = sort_episodes(decode.with_vectors(rows, raw, card, declared), pl.col("terminated"))
     nothing = pl.lit(None, dtype=pl.Float64).alias("reward")
     rows = rows.with_columns(decode.next_observation().alias("next_observation"), nothing)
     beyond = pl.any_horizontal(decode.longer(pl.col(role), vector.radius) for role, vector in declared.items())
@@ -89,9 +88,8 @@ def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
     # most episodes have neither, so only the exceptions are joined
     ends = rows.filter(ends_here).select("episode", pl.col("step").alias("ended"))
     repeats = rows.filter(again).select("episode", pl.lit(value=True).alias("repeated"))
-    return _spread(_spread(rows, ends, "ended"), repeats, "repeated").with_columns(
-        pl.col("repeated").fill_null(value=False)
-    )
+    rows = _spread(_spread(rows, ends, "ended"), repeats, "repeated")
+    return rows.with_columns(pl.col("repeated").fill_null(value=False))
 
 
 def _sort_people(rows: pl.DataFrame) -> pl.DataFrame:
@@ -217,9 +215,8 @@ def _spread(rows: pl.DataFrame, marks: pl.DataFrame, column: str) -> pl.DataFram
     marks = marks.filter((pl.col("episode") != pl.col("episode").shift()).fill_null(value=True))
     # episodes are numbered in their order
     episodes = int(rows["episode"][-1]) + 1
-    places = pl.repeat(None, episodes, dtype=pl.UInt32, eager=True).scatter(
-        marks["episode"], pl.int_range(len(marks), dtype=pl.UInt32, eager=True)
-    )
+    order = pl.int_range(len(marks), dtype=pl.UInt32, eager=True)
+    places = pl.repeat(None, episodes, dtype=pl.UInt32, eager=True).scatter(marks["episode"], order)
     return rows.with_columns(marks[column].gather(places.gather(rows["episode"])))
 
 
@@ -362,7 +359,7 @@ def find_others(users: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     """
     rows = users.unique(maintain_order=True).drop_nulls(USER).with_columns(pl.col(USER).cast(pl.String).alias("person"))
     people = rows.group_by("person", maintain_order=True).agg(pl.col(DELIVERED).drop_nulls())
-    texts = pl.concat_list("person", DELIVERED, *bounding.spellings(pl.col("person"))).list.drop_nulls()
+    texts = pl.concat_list("person", DELIVERED, *spellings(pl.col("person"))).list.drop_nulls()
     ids = claims.claim(people.select(texts.list.unique(maintain_order=True)).to_series().to_list())
     claimed = people.select("person", pl.Series("known", ids, dtype=pl.String))
     return claimed.filter(pl.col("known").ne_missing(pl.col("person")))
@@ -399,17 +396,16 @@ def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
     Returns the rules, sorted and joined by ``+``, and the number of people who broke these and no others.
     """
     # a person counts once, in whatever form the id was delivered
-    user = bounding.canonical(pl.col("source").struct.field(card.log.roles["user"])).alias("user")
+    user = canonical(pl.col("source").struct.field(card.log.roles["user"])).alias("user")
     counts, partitions = Counter[str](), defaultdict[str, list[pl.DataFrame]](list)
     for file in sorted(folder.glob("quarantine-*.parquet")):
         # streaming: one person's rows may be most of the quarantine
-        named = (
-            pl.scan_parquet(file).filter(~pl.col("rule").is_in(rules.NAMELESS)).select(user, "rule").drop_nulls("user")
-        )
+        filed = pl.scan_parquet(file).filter(~pl.col("rule").is_in(rules.NAMELESS))
+        named = filed.select(user, "rule").drop_nulls("user")
         # a partition may have several files: a person in two of them is still one
         partitions[file.stem.split("-")[1]].append(named.unique().collect(engine="streaming"))
-    for filed in partitions.values():
-        people = pl.concat(filed).unique().group_by("user").agg(pl.col("rule").sort())
+    for people_of in partitions.values():
+        people = pl.concat(people_of).unique().group_by("user").agg(pl.col("rule").sort())
         counts.update(people["rule"].list.join("+").to_list())
     return dict(sorted(counts.items()))
 

@@ -144,10 +144,9 @@ def _plugin_readers(name: str) -> dict[str, Reader]:
     def types(path: Path, request: Request) -> dict[str, pl.DataType]:
         return _guarded_call(name, path, lambda: declared(path, request))
 
-    # only Parquet states the number of its rows
     read = partial(_watched, name, reader.read)
-    guarded = replace(reader, types=types, read=read, row_bytes=reader.row_bytes or 1)
-    return dict.fromkeys(reader.suffixes, guarded)
+    # only Parquet states the number of its rows
+    return dict.fromkeys(reader.suffixes, replace(reader, types=types, read=read, row_bytes=reader.row_bytes or 1))
 
 
 def _watched(

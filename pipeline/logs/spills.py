@@ -112,9 +112,8 @@ def allow_files(partitions: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = partitions + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-        )
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _row_bytes(card: AnyCard) -> int:
@@ -341,14 +340,9 @@ def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, nam
     """Rows of the quarantine: rule, effect and place of each entry, and the raw cells as text."""
     source = {column: f"raw_{role}" for role, column in reversed(card.log.roles.items())}
     cells = [_as_text(role, raw.schema).alias(column) for column, role in source.items()]
-    return (
-        pl.concat([entries, raw[entries["row"]]], how="horizontal")
-        .with_columns(
-            pl.lit(pl.Series(names)).gather(pl.col("file")).alias("file"),
-            pl.struct(cells).alias("source"),
-        )
-        .select(pl.col(name).cast(dtype) for name, dtype in quarantine_schema(card).items())
-    )
+    rows = pl.concat([entries, raw[entries["row"]]], how="horizontal")
+    rows = rows.with_columns(file=pl.lit(pl.Series(names)).gather(pl.col("file")), source=pl.struct(cells))
+    return rows.select(pl.col(name).cast(dtype) for name, dtype in quarantine_schema(card).items())
 
 
 def file_all(rule: str, raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:

@@ -42,14 +42,6 @@ VECTORS: dict[str, Dtype] = (
     _PLACE | {"observation": _VECTOR, "action": _VECTOR, "reward": pl.Float64, "next_observation": _VECTOR} | _FLAGS
 )
 
-QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
-    "rule": pl.String,
-    "effect": pl.String,
-    "file": pl.String,
-    "line": pl.Int64,
-    "text": pl.String,
-}
-
 MANIFEST = "manifest.json"
 # key of a manifest's digest, absent in older versions
 _DIGEST = "sha256"
@@ -110,8 +102,9 @@ def part_file(folder: Path, partition: int) -> Path:
 
 def quarantine_schema(card: AnyCard) -> dict[str, Dtype]:
     """Columns of a quarantine file: the rule and the place, then the raw source values as text."""
+    texts = dict.fromkeys(("rule", "effect", "file"), pl.String)
     source = pl.Struct({column: pl.String() for column in card.log.roles.values()})
-    return {**QUARANTINE_HEAD, "source": source}
+    return {**texts, "line": pl.Int64, "text": pl.String, "source": source}
 
 
 def source_hash(card: AnyCard) -> str:
@@ -194,13 +187,13 @@ def check_parts(snapshot: Snapshot) -> None:
             with part.open("rb") as file:
                 total.update(hashlib.file_digest(file, "sha256").digest())
         except OSError as e:
-            raise DamagedError(
-                f"{name}: {part.name} cannot be read ({e.strerror}); ingest the log again. Nothing was charged"
-            ) from None
+            raise _damaged(f"{name}: {part.name} cannot be read ({e.strerror})") from None
     if total.hexdigest() != snapshot.data_digest:
-        raise DamagedError(
-            f"{name}: its part files are not those that ingest wrote; ingest the log again. Nothing was charged"
-        )
+        raise _damaged(f"{name}: its part files are not those that ingest wrote")
+
+
+def _damaged(what: str) -> DamagedError:
+    return DamagedError(f"{what}; ingest the log again. Nothing was charged")
 
 
 def sound(waiting: Sequence[Snapshot]) -> list[Snapshot]:
@@ -232,7 +225,7 @@ def load(folder: Path) -> Snapshot:
             raise ValueError(_DIGEST)
         return _SNAPSHOT.validate_json(json.dumps({**content, "folder": str(folder)}), strict=True)
     except (OSError, ValueError, KeyError, TypeError):
-        raise DamagedError(f"{manifest}: missing or damaged; ingest the log again. Nothing was charged") from None
+        raise _damaged(f"{manifest}: missing or damaged") from None
 
 
 def write_manifest(snapshot: Snapshot) -> None:

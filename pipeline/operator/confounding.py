@@ -201,15 +201,13 @@ def _rows(sources: Sources, card: Card, read: list[str], share: float) -> pl.Dat
         *(pl.when(follows).then(pl.col(name).shift()).alias(role) for role, name in before.items()),
         pl.when(follows.shift(-1)).then(pl.col("state").shift(-1)).fill_null(-1).alias("after"),
     )
-    live = len(card.domain.live_states)
-    usable = (pl.col("state") < live) & (pl.col("step") < card.domain.horizon)
+    usable = (pl.col("state") < len(card.domain.live_states)) & (pl.col("step") < card.domain.horizon)
     return rows.filter(usable).drop_nulls("action")
 
 
 def _first_visits(rows: pl.DataFrame) -> pl.DataFrame:
     """Row of each person's first visit to each state."""
-    ordered = rows.sort("episode_id", "step")
-    return ordered.unique(["user_id", "state"], keep="first", maintain_order=True)
+    return rows.sort("episode_id", "step").unique(["user_id", "state"], keep="first", maintain_order=True)
 
 
 def _some_people(frame: pl.DataFrame, salt: str, share: float) -> pl.DataFrame:

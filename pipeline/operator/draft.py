@@ -336,9 +336,7 @@ class _Log:
             pays = reward.values.is_not_null() & (reward.values != 0)
             some_unpaid = reward.missing > _SOME or int((~pays).sum()) > _SOME * len(pays)
             paid_last = some_unpaid and share_on_last(pays) >= _MOST
-            rewards = pl.DataFrame(
-                {"user": rows["user"], "episode": rows["episode"], "paid": reward.values.gather(rows["at"])}
-            )
+            rewards = rows.select("user", "episode", paid=reward.values.gather(rows["at"]))
             by_episode = rewards.drop_nulls("paid").group_by("user", "episode")
             by_episode = by_episode.agg(pl.col("paid").n_unique().alias("n"), pl.len().alias("rows"))
             by_episode = by_episode.filter(pl.col("rows") > 1)
@@ -448,9 +446,8 @@ class _Log:
         Raises QuestionError if its name says that more is worse.
         """
         shared = _shared(column.cells, self.users)
-        worth = (
-            pl.DataFrame([column.cells.alias("text"), column.values.alias("worth")]).drop_nulls().unique().sort("worth")
-        )
+        pairs = pl.DataFrame({"text": column.cells, "worth": column.values})
+        worth = pairs.drop_nulls().unique().sort("worth")
         few = len(worth) <= _FEW_WORTHS and set(worth["text"]) <= set(shared)
         worths = [(str(text).strip(), float(paid)) for text, paid in worth.rows()]
         turned = _as_options((text, ends - paid) for text, paid in worths)
@@ -503,14 +500,12 @@ class _Log:
             )
         keys = list[Key]()
         if answer == "last":
-            keys.append(
-                Key("reward.paid", '"last"', "one outcome an episode: its last row pays it", "the same on every row")
-            )
+            why = "one outcome an episode: its last row pays it"
+            keys.append(Key("reward.paid", '"last"', why, "the same on every row"))
         paying = rows if answer != "last" else rows.sort("order").group_by("user", "episode").agg(pl.col("at").last())
         paid = rows.select("at", "user").join(paying.select("at"), on="at", how="semi").sort("at")
-        counts = (
-            paid.filter((column.values.gather(paid["at"]) > 0).fill_null(value=False)).group_by("user").len()["len"]
-        )
+        pays = (column.values.gather(paid["at"]) > 0).fill_null(value=False)
+        counts = paid.filter(pays).group_by("user").len()["len"]
         several = rows.select(pl.struct("user", "episode").is_duplicated().any()).item()
         if low == 0 and several and len(counts) and int(counts.max() or 0) == 1:  # pyright: ignore[reportArgumentType]
             why = "of one person, whatever is done; without it if one may be paid twice"
@@ -524,12 +519,10 @@ class _Log:
         if not column.missing:
             return []
         seen = f"{column.missing:.1%} of the rewards are empty"
-        ordered = self.rows.sort("order")
-        episodes = (
-            ordered.with_columns(empty=column.values.is_null().gather(ordered["at"]))
-            .group_by("user", "episode", maintain_order=True)
-            .agg(first=pl.col("empty").first(), empty=pl.col("empty").sum(), rows=pl.len())
-        )
+        ordered, empty = self.rows.sort("order"), pl.col("empty")
+        ordered = ordered.with_columns(column.values.is_null().gather(ordered["at"]).alias("empty"))
+        by_episode = ordered.group_by("user", "episode", maintain_order=True)
+        episodes = by_episode.agg(first=empty.first(), empty=empty.sum(), rows=pl.len())
         # of two rows the last holds what came of the first in any case
         longer = episodes.filter(pl.col("rows") > 2)
         # then a row would be taken for the cause of what was there before it
@@ -617,9 +610,8 @@ class _Log:
             keys.append(Key("source.numbers", quoted(look.numbers), "how the log writes numbers", look.numbers))
         if look.dates and look.columns[self.role.get("order", self.role["user"])].is_date:
             forms = quoted(look.dates[0]) if len(look.dates) == 1 else listed(look.dates)
-            keys.append(
-                Key("source.dates", forms, "how the log writes dates, beside 2026-01-31", ", ".join(look.dates))
-            )
+            why = "how the log writes dates, beside 2026-01-31"
+            keys.append(Key("source.dates", forms, why, ", ".join(look.dates)))
         # those of columns that the card does not read as numbers are for `inspect`
         units = {c.name: self._common_units(c) for c in look.columns.values() if c.name != self.role["action"]}
         if units := {name: worth for name, worth in units.items() if worth}:
@@ -631,12 +623,8 @@ class _Log:
     def _common_units(self, column: Column) -> Mapping[str, float]:
         """Units that the cells of enough people have; a rarer text behind a number may identify a person."""
         text = column.cells.str.strip_chars()
-        people = {
-            unit: self.users.filter(
-                (text.str.ends_with(unit) | text.str.starts_with(unit)).fill_null(value=False)
-            ).n_unique()
-            for unit in column.units
-        }
+        marks = {unit: text.str.ends_with(unit) | text.str.starts_with(unit) for unit in column.units}
+        people = {unit: self.users.filter(mark.fill_null(value=False)).n_unique() for unit, mark in marks.items()}
         common = {unit: worth for unit, worth in column.units.items() if people[unit] >= FEWEST}
         if len(common) < len(column.units):
             self.notes.append(
@@ -684,9 +672,8 @@ class _Log:
                 )
             self.notes.append(note)
         seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {lengths.max()} at most"
-        return horizon, Key(
-            "domain.horizon", str(horizon), "steps of an episode, at most; later ones are dropped", seen
-        )
+        why = "steps of an episode, at most; later ones are dropped"
+        return horizon, Key("domain.horizon", str(horizon), why, seen)
 
     def domain(self) -> list[Key]:
         state, why, seen = self._of_several() if self.answers.parts else self._states()
@@ -722,11 +709,8 @@ class _Log:
             seen.append(f"{name}: {column.distinct:,} different, {column.missing:.1%} missing")
         other = ", other = true" if missing else ""
         why = "rounded tertiles or halves: put the thresholds that people decide by in their place"
-        return (
-            f'{{ from = {listed(parts)}, bins = {{ {", ".join(bins)} }}, ends = ["end"]{other} }}',
-            why,
-            "; ".join(seen),
-        )
+        toml = f'{{ from = {listed(parts)}, bins = {{ {", ".join(bins)} }}, ends = ["end"]{other} }}'
+        return toml, why, "; ".join(seen)
 
     def _unread(self, column: Column) -> None:
         """Note that a part of a column of numbers holds words, as for a value that is missing."""
@@ -751,11 +735,8 @@ class _Log:
             return f'{{ column = {name}, bins = {bins}, ends = ["end"]{other} }}', why, seen
         labels, odd, counts = self._labels("state")
         other = ", other = true" if odd else ""
-        return (
-            f'{{ column = {name}, {labels}, ends = ["end"]{other} }}',
-            "what was seen; 'end' is where an episode leads",
-            counts,
-        )
+        toml = f'{{ column = {name}, {labels}, ends = ["end"]{other} }}'
+        return toml, "what was seen; 'end' is where an episode leads", counts
 
     def unlabelled(self) -> Key:
         """Key for the share of people who may have a row without a label: about twice the present one."""
@@ -840,10 +821,8 @@ class _Log:
         elif "order" in role:
             steps, first = self._counted()
             if self.column("order").is_date or not steps or same_place or role["order"] in read.optional:
-                keys.append(
-                    Key("source.order_by", quoted(role["order"]), "numbers the rows; see gap_over too",
-                         self._ordering())
-                )  # fmt: skip
+                why = "numbers the rows; see gap_over too"
+                keys.append(Key("source.order_by", quoted(role["order"]), why, self._ordering()))
             else:
                 columns["step"] = role["order"]
                 order = pl.col("order")
@@ -899,13 +878,8 @@ class _Log:
         return start in (0, 1) and steady and single > 0.95, start
 
     def _ordering(self) -> str:
-        gaps = (
-            self.rows.filter(pl.col("order").is_finite())
-            .sort("order")
-            .select(pl.col("order").diff().over("user", "episode"))
-            .to_series()
-            .drop_nulls()
-        )
+        ordered = self.rows.filter(pl.col("order").is_finite()).sort("order")
+        gaps = ordered.select(pl.col("order").diff().over("user", "episode"))["order"].drop_nulls()
         middle, most = quantile(gaps, 0.5), quantile(gaps, 1)
         return f"{self.role['order']}: two rows of an episode are {middle:.3g} apart in the middle, {most:.3g} at most"
 
@@ -921,8 +895,7 @@ def _orders_nothing(columns: Mapping[str, Column], role: Mapping[str, str], read
     """Whether a guessed order lacks cells, and each person has one row: who has no discharge would be dropped."""
     if (order := columns.get(role.get("order", ""))) is None or order.name in read.optional:
         return False
-    people = columns[role["user"]].cells.drop_nulls()
-    return order.missing > 0 and people.is_unique().all()
+    return order.missing > 0 and columns[role["user"]].cells.drop_nulls().is_unique().all()
 
 
 def _once(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
@@ -1013,9 +986,8 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
     row_users = rows["user"]
     if role.get("order") in read.optional:
         # the outcome of an episode stands behind its rows if its file has no date
-        rows = rows.with_columns(
-            pl.when(columns[role["order"]].cells.is_null()).then(math.inf).otherwise("order").alias("order")
-        )
+        undated = columns[role["order"]].cells.is_null()
+        rows = rows.with_columns(pl.when(undated).then(math.inf).otherwise("order").alias("order"))
     rows = rows.with_row_index("at").drop_nulls("user")
     if unnamed := len(frame) - len(rows):
         notes.append(

@@ -148,12 +148,11 @@ def _unread(kind: str, texts: pl.Series, card: Card) -> pl.Series:
     number, empty = number_of(pl.col("raw_order")), pl.col("raw_order").is_null()
     if kind in ("terminated", "truncated"):
         return read_flag(texts)["unread"]
+    no_step = number.is_null() | (number != number.floor()) | (number < card.source.starts_at)
     odd = {
         "reward": ~number.is_finite().fill_null(value=False),
         "order": order_of({"order": pl.String()}).is_null(),
-        "step": (number.is_null() | (number != number.floor()) | (number < card.source.starts_at)).fill_null(
-            value=True
-        ),
+        "step": no_step.fill_null(value=True),
         **dict.fromkeys(("bin", "next_bin", "behavior_prob"), number.is_null() & ~empty),
     }
     return cells.select(odd.get(kind, pl.lit(value=False)).alias("odd")).to_series()

@@ -11,7 +11,6 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -108,14 +107,9 @@ def read_files(paths: Sequence[Path], rename: Mapping[str, str]) -> Read:
     _ask_for_headers(frames, rename)
     renamed = [frame.with_columns(pl.lit(Path(place).name).alias(PART)) for place, frame in frames.items()]
     every = pl.concat(renamed, how="diagonal")
-    return Read(
-        every,
-        paths,
-        lost,
-        separators.pop() if len(separators) == 1 else "auto" if separators else ",",
-        [name for name in every.columns if any(name not in frame.columns for frame in renamed)],
-        notes,
-    )
+    separator = separators.pop() if len(separators) == 1 else "auto" if separators else ","
+    optional = [name for name in every.columns if any(name not in frame.columns for frame in renamed)]
+    return Read(every, paths, lost, separator, optional, notes)
 
 
 # a number or a date, which is no name of a column
@@ -592,7 +586,8 @@ def find_roles(
                 f"The log has: {', '.join(columns)}{_roles(roles)}"
             )
     user = columns[roles["user"]]
-    _ask_for_outcome(columns, roles, answered, guessed, {*users, *parts})
+    if "reward" not in answered:
+        _ask_for_outcome(columns, roles, guessed, {*users, *parts})
     for role, fit in rivals.items():
         _ask_for_role(role, columns[roles[role]], fit, user, roles)
     rank = _name_rank("user", user.name)
@@ -612,18 +607,14 @@ MEANS = {"action": "was done", "reward": "came of it", "state": "was seen before
 
 
 def _ask_for_outcome(
-    columns: Mapping[str, Column],
-    roles: Mapping[str, str],
-    answered: Mapping[str, str],
-    guessed: Sequence[str],
-    used: AbstractSet[str],
+    columns: Mapping[str, Column], roles: Mapping[str, str], guessed: Sequence[str], used: set[str]
 ) -> None:
     """Ask for the outcome if a column is yes or no on last rows alone, or one that is called a score may be older.
 
     A score is measured before decisions as well: of a risk, of the pain at admission.
     """
     reward = columns.get(roles.get("reward", ""))
-    if "reward" in answered or reward is None or reward.is_outcome:
+    if reward is None or reward.is_outcome:
         return
     free = [c for c in columns.values() if c.is_outcome and c.name not in {*roles.values(), *used}]
     measured = not {"score", "points"}.isdisjoint(words_of(reward.name)) and not came_after(reward.name)

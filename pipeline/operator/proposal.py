@@ -121,9 +121,8 @@ rho = {_RHO}  # of what [budget] has for the life of this data
         to = Path(folder)
         check_folder(to, self.paths)
         to.mkdir(parents=True, exist_ok=True)
-        card = self.toml.replace(
-            f"files = {listed(patterns(self.paths))}", f"files = {listed(patterns(self.paths, to))}", 1
-        )
+        beside, below = (f"files = {listed(patterns(self.paths, place))}" for place in (None, to))
+        card = self.toml.replace(beside, below, 1)
         for name, text in ((CARD, card), (RECIPE, self.recipe)):
             try:
                 with whole_file(to / name, over=False, alone=False) as fresh:

@@ -75,8 +75,9 @@ def test_a_reader_that_is_wrong_is_found(
 ) -> None:
     assert bad_input.judge(CUT, tmp_path).violations == ()
     (tmp_path / "again").mkdir()
-    good = sources.read_csv
-    monkeypatch.setattr(sources, "read_csv", lambda *asked: (change(batch) for batch in good(*asked)))
+    good = sources.TABLES[".csv"]
+    wrong = replace(good, read=lambda *asked: (change(batch) for batch in good.read(*asked)))
+    monkeypatch.setitem(sources.TABLES, ".csv", wrong)
     assert what in bad_input.judge(CUT, tmp_path / "again").violations
 
 

@@ -26,6 +26,7 @@ from pipeline.logs.regression_sums import TallySums, in_second_half, tally
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
 from pipeline.logs.summing import Resources, sum_snapshot
 from pipeline.statistics.count_layout import reward_lattice
+from pipeline.statistics.layout import ExactSums
 from reticent import Card, load_card
 from tests.flows.shop import lay_out
 from tests.flows.shop import rows as customers
@@ -133,6 +134,12 @@ def same(got: Any, wanted: dict[str, np.ndarray]) -> None:
         assert got[name].tobytes() == table.tobytes(), name
 
 
+def in_batches(rows: int, made: Snapshot, card: Card) -> ExactSums:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.logs.aggregate.BATCH_ROWS", rows)
+        return aggregate(made, card)
+
+
 @settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_batches_count_as_the_rows_do_one_by_one(tmp_path_factory, data):
@@ -141,7 +148,7 @@ def test_batches_count_as_the_rows_do_one_by_one(tmp_path_factory, data):
     wanted = by_hand(pl.concat(parts), card)
     same(count_rows(pl.concat(parts), card), wanted)
     made = snapshot(parts, tmp_path_factory.mktemp("store"))
-    counts = aggregate(made, card, batch_rows=data.draw(st.integers(1, 7)))
+    counts = in_batches(data.draw(st.integers(1, 7)), made, card)
     same(counts.tables, wanted)
 
 
@@ -165,10 +172,10 @@ def test_people_cut_by_a_batch_are_put_together_again(tmp_path, monkeypatch):
     card, rows = capped_card(), people(50)
     made = snapshot([rows], tmp_path)
     wanted = by_hand(rows, card)
-    same(aggregate(made, card, batch_rows=4).tables, wanted)
+    same(in_batches(4, made, card).tables, wanted)
     assert list(bounding.group_users([rows[:0]])) == []
     monkeypatch.setattr(bounding, "group_users", lambda batches: batches)
-    forgetful = aggregate(made, card, batch_rows=4).tables
+    forgetful = in_batches(4, made, card).tables
     assert forgetful["n_sa"].sum() > wanted["n_sa"].sum() and forgetful["r_sa"].sum() > wanted["r_sa"].sum()
 
 
@@ -185,7 +192,7 @@ def test_a_cap_forgets_no_step_of_tables_by_step():
 def test_a_person_in_two_places_is_refused_where_a_cap_counts_on_it(tmp_path):
     made = snapshot([pl.concat([people(2), people(2)])], tmp_path)
     with pytest.raises(DamagedError, match="not what ingest wrote"):
-        aggregate(made, capped_card(), batch_rows=4)
+        in_batches(4, made, capped_card())
 
 
 def test_only_what_the_tables_need_is_read(tmp_path):
@@ -238,11 +245,11 @@ def test_nobody_has_more_than_their_share_in_what_is_summed(tmp_path, beyond, ca
     """One person's three rows once counted as often as they stood in a part file: 1 089 visits of 200 people."""
     card = capped_card() if capped else make_card(Path(), ["log.csv"])
     whole = [people(5), people(4).with_columns(pl.col("user_id") + 100)]
-    same(aggregate(snapshot(whole, tmp_path), card, batch_rows=batch_rows).tables, by_hand(pl.concat(whole), card))
+    same(in_batches(batch_rows, snapshot(whole, tmp_path), card).tables, by_hand(pl.concat(whole), card))
     for damaged in (0, 1):
         parts = [BEYOND[beyond](p) if i == damaged else p for i, p in enumerate(whole)]
         with pytest.raises(DamagedError, match="Ingest again"):
-            aggregate(snapshot(parts, tmp_path), card, batch_rows=batch_rows)
+            in_batches(batch_rows, snapshot(parts, tmp_path), card)
 
 
 def three_episodes() -> pl.DataFrame:
@@ -253,7 +260,7 @@ def three_episodes() -> pl.DataFrame:
 def test_a_cap_takes_episodes_in_keyed_order(tmp_path):
     rows, domain = three_episodes(), {"dynamics": "stationary", "cell_cap": 1}
     card, alone = (make_card(Path(), ["log.csv"], domain=domain, unit={"episodes_per_user": m}) for m in (3, 1))
-    got = aggregate(snapshot([rows], tmp_path), card, batch_rows=10).tables
+    got = in_batches(10, snapshot([rows], tmp_path), card).tables
     same(got, by_hand(rows, card))
     assert (got["n_sas"] != by_hand(rows, alone)["n_sas"]).any()
 

@@ -102,13 +102,9 @@ def cell_type(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
         return pl.Float64()
     if dtype == pl.Boolean:
         return pl.Boolean()
-    text = (dtype.is_temporal() and dtype.base_type() is not pl.Duration) or dtype.base_type() in (
-        pl.String,
-        pl.Categorical,
-        pl.Enum,
-        pl.Null,
-    )
-    return pl.String() if text else None
+    kind = dtype.base_type()
+    is_time = dtype.is_temporal() and kind is not pl.Duration
+    return pl.String() if is_time or kind in (pl.String, pl.Categorical, pl.Enum, pl.Null) else None
 
 
 # seconds since 1970 of the years 1 and 9999

@@ -85,9 +85,8 @@ class Cutter:
         carried = pl.col("_step").first().over("_user", "_number").fill_null(0)
         rows = rows.with_columns(_step=pl.col("_place") + carried)
         self._last = rows.drop("_new", "_place").unique("_user", keep="last", maintain_order=True)
-        numbers = rows[carried_rows:].select(
-            framing.mark_numbers(self._mark, pl.col("_number")).alias("episode"), pl.col("_step").alias("step")
-        )
+        episode = framing.mark_numbers(self._mark, pl.col("_number"))
+        numbers = rows[carried_rows:].select(episode=episode, step="_step")
         return replace(batch, frame=pl.concat([batch.frame, numbers], how="horizontal"))
 
     def _flags(self, frame: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
@@ -310,9 +309,8 @@ def _opened(rows: pl.DataFrame, waiting: pl.DataFrame, *, nested: bool, alone: b
 
 def _in_episodes(rows: pl.DataFrame, *, nested: bool, alone: bool) -> pl.DataFrame:
     """Add ``_episode`` (1, 2, … of each user) and ``_step``."""
-    number = pl.col("_episode").first().over("_user").fill_null(0) + pl.col("_new").cast(pl.Int64).cum_sum().over(
-        "_user"
-    )
+    begun = pl.col("_new").cast(pl.Int64).cum_sum().over("_user")
+    number = pl.col("_episode").first().over("_user").fill_null(0) + begun
     # numbered by rows, so that a row without steps does not change the others' numbers
     number = pl.col("_line") if nested and alone else number
     rows = rows.with_columns(_episode=number)
@@ -335,9 +333,8 @@ def _next(name: str) -> pl.Expr:
 
 
 def _batch(rows: pl.DataFrame, request: Request, lost: pl.DataFrame) -> Batch:
-    rows = rows.filter(~pl.col("_closing")).with_columns(
-        framing.mark_numbers(request.mark, pl.col("_episode")).alias("episode"), pl.col("_step").alias("step")
-    )
+    episode = framing.mark_numbers(request.mark, pl.col("_episode"))
+    rows = rows.filter(~pl.col("_closing")).with_columns(episode=episode, step="_step")
     return Batch(rows.select(framing.take_fields(request.columns, rows.schema)), rows["_line"].to_numpy(), lost)
 
 
@@ -369,8 +366,7 @@ def lerobot_types(path: Path, request: Request) -> dict[str, pl.DataType]:
 
 def read_lerobot(path: Path, request: Request) -> Iterator[Batch]:
     """Yield the rows; errors as of :func:`~pipeline.logs.readers.batch.read_parquet`."""
-    types = parquet_types(path)
-    bases = framing.columns_of([INDICES.get(name, name) for name in request.columns], types)
+    bases = framing.columns_of([INDICES.get(name, name) for name in request.columns], parquet_types(path))
     for batch in read_parquet(path, bases):
         frame = batch.frame
         if "episode" in request.columns:
@@ -416,12 +412,10 @@ def read_meds(path: Path, request: Request, meds: Meds, horizon: int) -> Iterato
     for batch in read_parquet(path, _COLUMNS):
         seen += len(batch.lines) + len(batch.malformed)
         batch = batch.set_aside(batch.frame["subject_id"].is_null(), "no subject")
+        time = framing.readable_times(batch.frame["time"]).dt.cast_time_unit("us").dt.replace_time_zone(None)
         rows = batch.frame.with_columns(
             pl.col("subject_id").cast(pl.Int64),
-            framing.readable_times(batch.frame["time"])
-            .dt.cast_time_unit("us")
-            .dt.replace_time_zone(None)
-            .cast(pl.Int64),
+            time.cast(pl.Int64),
             pl.col("numeric_value").cast(pl.Float64),
             pl.Series("line", batch.lines),
         )
@@ -429,8 +423,7 @@ def read_meds(path: Path, request: Request, meds: Meds, horizon: int) -> Iterato
         # a subject's windows are made of all its rows, wherever they stand
         over = rows.join(ends, on="subject_id", how="left", maintain_order="left")["last"] <= seen
         waiting = rows.filter(~over)
-        windows = _windows_batch(rows.filter(over), request, meds, horizon)
-        yield replace(windows, malformed=batch.malformed)
+        yield replace(_windows_batch(rows.filter(over), request, meds, horizon), malformed=batch.malformed)
 
 
 def _last_rows(path: Path) -> pl.DataFrame:
@@ -454,8 +447,7 @@ def _windows_batch(events: pl.DataFrame, request: Request, meds: Meds, horizon: 
     for name, reading in meds.readings.items():
         mask = _coded(reading.codes)
         values = _at_start(rows, timed.filter(mask)) if reading.at == "start" else _during(inside.filter(mask), reading)
-        keys = [*_BY, "step"]
-        rows = rows.join(values.rename({"value": name}), on=keys, how="left", maintain_order="left")
+        rows = rows.join(values.rename({"value": name}), on=[*_BY, "step"], how="left", maintain_order="left")
         rows = rows.with_columns(_finished(pl.col(name), reading).alias(name))
     return Batch(rows.select(request.columns), rows["line"].to_numpy(), framing.NO_LINES)
 
@@ -469,10 +461,8 @@ def _coded(codes: list[str]) -> pl.Expr:
 def _grid(timed: pl.DataFrame, meds: Meds, horizon: int) -> pl.DataFrame:
     """Windows, a row each: ``subject_id, episode, step, end, line, start``; ``over``: the episode's end, or null."""
     width = meds.seconds * _SECOND
-    opened = (
-        timed.filter(_coded(meds.begin)).group_by("subject_id", "time", maintain_order=True).agg(pl.col("line").first())
-    )
-    opened = opened.select("subject_id", pl.col("time").alias("episode"), "line")
+    begun = timed.filter(_coded(meds.begin)).group_by("subject_id", maintain_order=True, episode="time")
+    opened = begun.agg(pl.col("line").first())
     placed = _placed(timed, opened)
     ended = [
         placed.filter(_coded(codes) & (pl.col("time") > pl.col("episode"))).select(
@@ -484,16 +474,13 @@ def _grid(timed: pl.DataFrame, meds: Meds, horizon: int) -> pl.DataFrame:
                                            "end": pl.String, "order": pl.Int32}), *ended])  # fmt: skip
     first = ends.sort("time", "order").unique(_BY, keep="first", maintain_order=True)
     lasts = placed.group_by(_BY).agg(pl.col("time").max().alias("latest"))
-    episodes = opened.join(first, on=_BY, how="left", maintain_order="left").join(
-        lasts, on=_BY, how="left", maintain_order="left"
-    )
+    episodes = opened.join(first, on=_BY, how="left", maintain_order="left")
+    episodes = episodes.join(lasts, on=_BY, how="left", maintain_order="left")
     # an end on the edge of two windows closes the earlier one
     closing = (pl.col("time") - pl.col("episode") - 1) // width
     last = pl.coalesce(closing, (pl.col("latest") - pl.col("episode")) // width)
-    episodes = episodes.with_columns(
-        last.alias("last"), pl.int_ranges(pl.min_horizontal(last, pl.lit(horizon)) + 1).alias("step")
-    )
-    rows = episodes.explode("step")
+    steps = pl.int_ranges(pl.min_horizontal(last, pl.lit(horizon)) + 1)
+    rows = episodes.with_columns(last=last, step=steps).explode("step")
     ends_here = pl.when(pl.col("step") == pl.col("last")).then("end")
     return rows.select(
         *_BY, "step", ends_here.alias("end"), "line", pl.col("time").alias("over"),
@@ -504,9 +491,8 @@ def _grid(timed: pl.DataFrame, meds: Meds, horizon: int) -> pl.DataFrame:
 def _placed(timed: pl.DataFrame, opened: pl.DataFrame) -> pl.DataFrame:
     """Events with their ``episode``; those before the first are left out."""
     starts = opened.select("subject_id", pl.col("episode").alias("time"), "episode").sort("time")
-    placed = timed.sort("time", maintain_order=True).join_asof(
-        starts, on="time", by="subject_id", strategy="backward", check_sortedness=False
-    )
+    timed = timed.sort("time", maintain_order=True)
+    placed = timed.join_asof(starts, on="time", by="subject_id", strategy="backward", check_sortedness=False)
     return placed.filter(pl.col("episode").is_not_null())
 
 
