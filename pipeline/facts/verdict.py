@@ -362,7 +362,7 @@ def decide(
             "stayed. Let an end tell who left (domain.states.ends), or an episode be over with its last row "
             "(source.last_row, unless next_state or source.gap says otherwise); or declare a shorter domain.horizon."
         )
-    elif practice is not None and (contradiction := _apart(practice, evaluated, data, later=later)):
+    elif practice is not None and (contradiction := _apart(practice, evaluated, data, rho, later=later)):
         answer, why = "withheld", contradiction
     elif value is not None and (impossible := _impossible(evaluated, value)):
         answer, why = "withheld", impossible
@@ -400,7 +400,9 @@ def decide(
     return Verdict.model_validate(verdict | conditions)
 
 
-def _apart(model: Baseline, evaluated: Evaluated, data: DeclaredTables | DeclaredPlant, *, later: bool) -> str:
+def _apart(
+    model: Baseline, evaluated: Evaluated, data: DeclaredTables | DeclaredPlant, rho: float | None, *, later: bool
+) -> str:
     """Sentence on the contradiction of model and people about current practice; empty where there is none.
 
     It names what may cause it on such a card.
@@ -419,7 +421,7 @@ def _apart(model: Baseline, evaluated: Evaluated, data: DeclaredTables | Declare
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     alike = isinstance(data, DeclaredTables) and data.dynamics == "stationary"
     causes = [
-        "of noise, where states, actions and steps are many for so few people (four times as many would probably do)",
+        f"of noise, where states, actions and steps are many for so few people ({_four_times(evaluated, rho)})",
         "of rows that lead nowhere (source.last_row)",
         *(["of rows beyond domain.cell_cap", "of steps that are not alike"] if alike else []),
     ]
@@ -432,6 +434,20 @@ def _apart(model: Baseline, evaluated: Evaluated, data: DeclaredTables | Declare
     return (
         f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Such "
         f"a gap comes {', '.join(causes[:-1])} or {causes[-1]}."
+    )
+
+
+def _four_times(evaluated: Evaluated, rho: float | None) -> str:
+    """How many people would do, and which share of them may judge where all these would be more than was measured."""
+    would = "four times as many would probably do"
+    judges = 4 * float(evaluated.people)
+    if rho is None or judges <= 0 or _measured(judges, rho):
+        return would
+    # two digits, down; the released number of judges is noisy
+    share = float(evaluated.share) * MOST_PEOPLE_ROOT_RHO / (judges * math.sqrt(min(rho, 1.0)))
+    share = math.floor(98 * share) / 100
+    return (
+        f"{would}, if at most {share:g} of them judge ([evaluate] people): more were not measured" if share else would
     )
 
 

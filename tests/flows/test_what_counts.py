@@ -325,6 +325,23 @@ def test_noise_is_named_where_released_tables_are_too_thin_for_practice(tmp_path
     assert not any(key in verdict.why for key in no_cause)
 
 
+def test_advice_to_have_more_people_stays_inside_of_what_was_measured(tmp_path: Path) -> None:
+    """An outcome at the last of eight steps, ten actions: 80,000 of whom half judge would be more than was measured."""
+    g, who, log = np.random.default_rng(10), np.arange(PEOPLE), list[pl.DataFrame]()
+    state = g.integers(0, 8, PEOPLE)
+    for h in range(8):
+        done = g.choice(10, PEOPLE, p=[0.55, *[0.05] * 9])
+        good = (h == 7) & (g.random(PEOPLE) < np.where((state + done) % 5 == 0, 0.8, 0.3))
+        log.append(visits(h, who, good, good, good).with_columns(state=pl.Series(state), done=pl.Series(done)))
+        state = np.where(g.random(PEOPLE) < 0.8, g.integers(0, 8, PEOPLE), (state + done) % 8)
+    changes = {"horizon = 3": "horizon = 8", '["well", "ill"]': "8", '["mild", "strong"]': "10"}
+    changes |= {"range = [0.0, 1.0]\n": "range = [0.0, 1.0]\ntotal = 1.0\n"}
+    _, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi")
+    assert verdict.answer == "withheld" and "Such a gap comes of noise" in verdict.why
+    share = re.search(r"would probably do, if at most (0\.\d+) of them judge", verdict.why)
+    assert share is not None and 4 * PEOPLE * float(share[1]) <= 30_000
+
+
 def test_a_rare_outcome_of_one_step_is_not_withheld_for_what_noise_may_add(tmp_path: Path) -> None:
     """Thin cells put practice of an outcome of 9 % at .14, and the interval around it is cut at 0."""
     g, who = np.random.default_rng(9), np.arange(PEOPLE)
