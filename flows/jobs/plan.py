@@ -11,7 +11,6 @@ of libraries are not looked at.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -39,7 +38,7 @@ from pipeline.files import whole_file, write_file
 from pipeline.learners.learner import RunPlan, plan_run, rivals
 from pipeline.learners.terms import recipe_identity
 from pipeline.ledger.account import PERIODS, Allowance, allowances, commit_of, mixed_with
-from pipeline.ledger.chain import Entry, canonical
+from pipeline.ledger.chain import Entry, canonical_hash
 from pipeline.ledger.ledger import Ledger
 from pipeline.logs.store import latest
 from pipeline.privacy.budget import rho_from_epsilon, up
@@ -365,7 +364,7 @@ def forecast_key(s: Setting, episodes: int, draws: int) -> str:
         [episodes, draws, *(sha256_file(file) if file.is_file() else None for file in files), *own],
         *([str(s.reserve)] if s.reserve else []),
     ]
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
+    return canonical_hash(parts)[:24]
 
 
 def _stored_forecast(file: Path, key: str) -> Dump | None:

@@ -6,7 +6,6 @@ Results of a simulation as the typed facts of a run: its release, policy, value,
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ from pipeline.learners.lq import least_value
 from pipeline.learners.policy_files import PolicyFiles, decision_facts, gain_files, played_files, read_view
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.certificate import NOT_COVERED, Route, assumptions, certificate, guarantee, joint_of
-from pipeline.ledger.chain import Body, canonical
+from pipeline.ledger.chain import Body, canonical_hash
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.publication import file_digests, maker, operator_key
 from pipeline.ledger.verify import Check, read_json
@@ -298,7 +297,7 @@ def _publish(
 ) -> Dump:
     """Write the run's folder and have the ledger vouch for every file; what ``--json`` prints."""
     # one recipe makes one folder
-    digest = hashlib.sha256(canonical(recipe.model_dump(mode="json", exclude_none=True)).encode()).hexdigest()[:10]
+    digest = canonical_hash(recipe.model_dump(mode="json", exclude_none=True))[:10]
     name = f"{recipe.recipe.name}-{digest}-simulation-not-private"
     # no kept result holds a release: the first run is played again, and is the same
     played = PlayedSimulation(recipe, name, trials, outcomes, run(trials[0]))
@@ -309,7 +308,7 @@ def _publish(
         entries = ledger.entries()
         body = {
             "run": name,
-            "run_key": hashlib.sha256(canonical([name]).encode()).hexdigest(),
+            "run_key": canonical_hash([name]),
             "commit": None,
             "snapshot": None,
             "seen": entries[-1].seq if entries else 0,

@@ -6,7 +6,6 @@ before that date.  A share of the people may meet a policy, by a hash that ``pol
 current practice.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ from pipeline.facts.report import contradictory, read_report
 from pipeline.facts.verdict import Verdict
 from pipeline.files import DISK, json_text, remove_file, whole_file, write_file
 from pipeline.learners.policy_files import PolicyFiles, StoredDecisions, StoredObserved, read_stored, read_view
-from pipeline.ledger.chain import Entry, canonical
+from pipeline.ledger.chain import Entry, canonical_hash
 from pipeline.ledger.publication import publications
 from pipeline.statistics.played import Allocation
 from pipeline.transaction.transaction import one_at_a_time
@@ -377,7 +376,7 @@ PRACTICE = "keep current practice: this person does not meet the policy"
 
 def shared(files: PolicyFiles, share: float) -> PolicyFiles:
     """The files of a policy, with the share of people who meet it."""
-    policy_id = hashlib.sha256(canonical([files.labels, files.digest]).encode()).hexdigest()[:16]
+    policy_id = canonical_hash([files.labels, files.digest])[:16]
     return replace(files, labels={**files.labels, "play": {"id": policy_id, "share": share, "rule": RULE}})
 
 

@@ -32,7 +32,7 @@ from pipeline.learners.policy_files import PolicyFiles, view_of
 from pipeline.learners.terms import recipe_identity
 from pipeline.ledger.account import card_hash, reserve_of, sharing
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, counter_facts, guarantee, route_of
-from pipeline.ledger.chain import BudgetError, Entry, canonical
+from pipeline.ledger.chain import BudgetError, Entry, canonical_hash
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import judged_before, recorded_in_time
 from pipeline.ledger.publication import file_digests, maker, operator_key, publications
@@ -181,7 +181,7 @@ class MadeRun:
         A folder without private noise says so in its name.
         """
         identity = [self.curated.run_key, self.recipe.dump(), *_own_code(self.recipe).values()]
-        digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:10]
+        digest = canonical_hash(identity)[:10]
         private = self.curated.release.noise == "os"
         return f"{self.recipe.recipe.name}-{digest}" + ("" if private else "-simulation-not-private")
 

@@ -17,7 +17,7 @@ from pipeline.declaration.lineage import catalogs
 from pipeline.declaration.toml import read_pairs
 from pipeline.facts.promise import Dump
 from pipeline.files import whole_folder
-from pipeline.ledger.chain import canonical
+from pipeline.ledger.chain import canonical_hash
 from pipeline.worlds.catalog import WORLDS, arrays_file, load_world
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class LogOptions:
     def dataset(self, place: str, spec: Sequence[object]) -> str:
         """Name of the new dataset: as given, else of the place and a hash of all options."""
         slug = re.sub("[^a-z0-9]+", "_", place.lower()).strip("_")
-        return self.name or f"{slug}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
+        return self.name or f"{slug}_{canonical_hash(spec)[:8]}"
 
     def refuse(self, what: str, owner: str, *options: str) -> None:
         """Refuse options that belong to logs of another kind: CardError naming the first that was given."""

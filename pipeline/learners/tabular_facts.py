@@ -1,7 +1,6 @@
 """The learnt policy of a run of counts, its interval and what covers it; released values and declarations only."""
 
 import csv
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pipeline.facts import learnt as learnt_facts
 from pipeline.learners import policy_files
 from pipeline.learners.tabular_learning import CountsResult
 from pipeline.learners.terms import Planner, Terms
-from pipeline.ledger.chain import canonical
+from pipeline.ledger.chain import canonical_hash
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
@@ -163,7 +162,7 @@ def setting_hash(card: Card, terms: Terms) -> str:
         sha256_file(world) if world.is_file() else None,
         *([sha256_file(world_file)] if world_file.is_file() else []),
     ]
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
+    return canonical_hash(parts)[:24]
 
 
 def containment(card: Card) -> list[dict[str, str]]:

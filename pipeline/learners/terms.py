@@ -21,7 +21,7 @@ from pipeline.declaration.lineage import Nightly
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
 from pipeline.facts.evaluation import GATE, MOST_PEOPLE_ROOT_RHO
-from pipeline.ledger.chain import canonical
+from pipeline.ledger.chain import canonical_hash
 from pipeline.privacy.budget import check_delta, fraction_of
 from pipeline.privacy.noise import FastOsNoise, NoiseSource, OpenDpNoise, OsNoise
 from pipeline.statistics.ask import Ask
@@ -365,7 +365,7 @@ def recipe_identity(card: AnyCard, terms: Terms) -> str:
     declared = card.model_dump(mode="json", exclude=_NO_PART, exclude_defaults=True)
     code = [plugin_digest(name) if is_plugin(name) else "" for name in (terms.agent, reader)]
     parts = [agent_name, [options(s) for s in sections], by_groups, declared, _code_digest(), code]
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+    return canonical_hash(parts)
 
 
 @cache
