@@ -172,9 +172,16 @@ def _beyond(value: float) -> float:
 
 
 def _spelling(text: str) -> str:
-    """Form that all spellings of a label share: without case, accents, extra blanks, blanks before a unit, and ".0"."""
+    """Form that all spellings of a label share: without case, accents, extra blanks, blanks before a unit, and ".0".
+
+    Of an amount it is that in grams or litres: 0.5 g and 500 mg are one dose.
+    """
     plain = re.sub(r"(?<=\d)\.0+(?![\d.])", "", " ".join(plain_name(text).split()))
-    return re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
+    plain = re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
+    amount = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", plain)
+    if amount is None or (worth := looking.WORTH.get(amount[2])) is None:
+        return plain
+    return f"{float(amount[1]) * worth:.9g}{amount[2][-1]}"
 
 
 def _edges(column: Column, quantiles: Sequence[float]) -> list[float]:

@@ -940,6 +940,16 @@ def test_states_that_the_log_lacks_do_not_stop_the_run_that_was_drafted():
     assert "tolerance.unknown_label" in values["provenance"]["from_data"] and "up to 0.55" in notes
 
 
+def test_a_dose_in_grams_and_in_milligrams_is_one_action():
+    """A ward that went from mg to g in summer had each dose twice, and the policy moved people between the two."""
+    doses = [["250 mg", "500mg", "0.1 mg"], ["0.25 g", "0.5 g", "100 µg"]]
+    values, notes = told_of(visits(240, drug=lambda i, _: doses[i % 2][i // 2 % 3]), order="on")
+    actions = values["domain"]["actions"]
+    assert len(actions["labels"]) == 3 and len(actions["same_as"]) == 3
+    assert {actions["same_as"].get(x, x) for pair in zip(*doses, strict=True) for x in pair} == {*actions["labels"]}
+    assert "is written in several ways" in notes
+
+
 def test_doses_stand_in_the_order_of_their_numbers():
     draft = reticent.draft(visits(dose=lambda i, h: f"{[0, 5, 10][(i + h) % 3]} mg"), action="dose")
     assert tomllib.loads(draft.toml)["domain"]["actions"]["labels"] == ["0 mg", "5 mg", "10 mg"]
