@@ -45,7 +45,7 @@ _BROKEN_OFF = 3.0
 # complete logs it was at most a tenth
 _APART = 0.2
 # condition that a word on practice covers as well
-_NOT_CHOSEN = "states, actions and vetoes were not chosen by what came of choices in this log"
+_NOT_CHOSEN = "states, actions, score and vetoes were not chosen by what came of choices in this log"
 
 
 class Improvement(Part):
@@ -156,7 +156,7 @@ class Verdict(Part):
         Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
         as chosen, that no person, outcome or step is missing, as of people beyond the declared number or behind a gap,
         that the same comes of a choice on all days, that nobody gains what another loses, and that states,
-        actions and vetoes were not chosen by what came of choices in this log.
+        actions, score and vetoes were not chosen by what came of choices in this log.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]

@@ -549,7 +549,7 @@ _CONDITION = {
     "from the recorded state alone, that each action is recorded as it was chosen, that the same comes of a choice on "
     "all days, that no person, outcome or step is missing or comes after the last declared step, that nobody has two "
     "ids, or more episodes than count, that what is done for one person changes nothing for another, and that "
-    "states, actions and vetoes were not chosen by what came of choices in this log; no log can prove it.",
+    "states, actions, score and vetoes were not chosen by what came of choices in this log; no log can prove it.",
     "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
     "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
@@ -561,7 +561,7 @@ _UNSAID = (
     "Rows without an outcome, with a gap or behind one, or beyond the last declared step are set aside, and no number "
     "on this page shows how many: ingest tells the operator. Nor does any show whether somebody has two ids, whether "
     "what helped at first still helps, whether slots, prizes or attention of one person are taken from another, or "
-    "whether states were grouped, or actions vetoed, by what seemed to help in this very log."
+    "whether states were grouped, actions vetoed or a score chosen by what seemed to help in this very log."
 )
 _LEFT_OUT = (
     "No record of some people was used: they have not come yet, or their rows have no outcome, or a gap. Nothing tells "
@@ -722,7 +722,7 @@ def _asked(verdict: Verdict) -> list[str]:
         asked += ["Was each state noted before its choice, and each action as chosen, however it went?"]
         asked += ["Has what comes of a choice changed since the first days of the log?"]
         asked += ["Has anybody two ids? Does what one person gets take anything from another?"]
-        asked += ["Were states grouped, or actions vetoed, by what seemed to help in this log?"]
+        asked += ["Were states grouped, actions vetoed or the score chosen by what seemed to help in this log?"]
     return asked
 
 
