@@ -34,6 +34,8 @@ from pipeline.privacy.budget import largest_delta
 
 # shares: below the first a trap is negligible; an explanation must cover the second
 _SOME, _MOST = 0.01, 0.9
+# columns of events of MEDS
+_EVENTS = {"subject_id", "time", "code", "numeric_value"}
 # a column of more distinct texts is not a site
 _SITES = 200
 _MOST_LATTICE = 10_000
@@ -986,6 +988,11 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         )
     if read.lost:
         notes.append(f"{read.lost:,} lines cannot be read and are set aside")
+    if set(read.frame.columns) >= _EVENTS:
+        raise CardError(
+            "draft: these are events of MEDS, one a reading, and no steps: a card declares their windows and readings, "
+            "and draft proposes none. Begin with the card under MEDS in docs/card.md, or make a table of one row a step"
+        )
     if "" in read.frame.columns:
         # such as the numbers of rows that a data frame writes
         read = replace(read, frame=read.frame.drop(""))

@@ -940,6 +940,12 @@ def test_states_that_the_log_lacks_do_not_stop_the_run_that_was_drafted():
     assert "tolerance.unknown_label" in values["provenance"]["from_data"] and "up to 0.55" in notes
 
 
+def test_events_of_meds_are_no_steps():
+    """They were asked for a column of the state."""
+    event = {"subject_id": 1, "time": "2025-01-01T08:00:00", "code": "LAB//lactate", "numeric_value": 1.2}
+    refuses("events of MEDS.*docs/card.md", pl.DataFrame([event] * 30))
+
+
 def test_a_dose_in_grams_and_in_milligrams_is_one_action():
     """A ward that went from mg to g in summer had each dose twice, and the policy moved people between the two."""
     doses = [["250 mg", "500mg", "0.1 mg"], ["0.25 g", "0.5 g", "100 µg"]]
