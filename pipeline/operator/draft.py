@@ -1122,4 +1122,10 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
             f"all actions but one are rare: {shares[1]:.1%} of the rows at most; dp-one-step advises none that "
             f"practice takes in less than {ADVISED:.0%} of a state's rows, however good: declare fewer (same_as)"
         )
+    # without a reward the card is not whole yet
+    if "reward" in role and (untested := proposed.untested):
+        notes.append(
+            f"no verdict would come of this card. {untested} Where rewards, chances and choices are alike at all "
+            "steps, dynamics = 'stationary' has other limits; else a shorter horizon or fewer states (docs/evaluation.md)"
+        )
     return proposed
