@@ -1126,6 +1126,6 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
     if "reward" in role and (untested := proposed.untested):
         notes.append(
             f"no verdict would come of this card. {untested} Where rewards, chances and choices are alike at all "
-            "steps, dynamics = 'stationary' has other limits; else a shorter horizon or fewer states (docs/evaluation.md)"
+            "steps, dynamics = 'stationary' has other limits; else a shorter horizon or fewer states"
         )
     return proposed
