@@ -44,8 +44,6 @@ _BROKEN_OFF = 3.0
 # largest distance of the model's value of practice from the measured one, in half-widths of the model's interval; in
 # complete logs it was at most a tenth
 _APART = 0.2
-# condition that a word on practice covers as well
-_NOT_CHOSEN = "states, actions and vetoes were not chosen by what came of choices in this log"
 
 
 class Improvement(Part):
@@ -156,7 +154,7 @@ class Verdict(Part):
         Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
         as chosen, that no person, outcome or step is missing, as of people beyond the declared number or behind a gap,
         that the same comes of a choice on all days, that nobody gains what another loses, and that states,
-        actions and vetoes were not chosen by what came of choices in this log.
+        actions, score and vetoes were not chosen by what came of choices in this log.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -216,7 +214,7 @@ class Verdict(Part):
             found += ["the same comes of a choice on all days"]
             found += ["what is done for one, or comes of it, changes nothing for another"]
             # codes grouped by which drug had helped more, in this log, made a drug that does nothing look better
-            found += [_NOT_CHOSEN]
+            found += ["states, actions, score and vetoes were not chosen by what came of choices in this log"]
         return found
 
     @property
@@ -638,10 +636,7 @@ def confounding(
     doubts = _why_declaration_is_void(evaluated, horizon, alike, recorded) if recorded is not None else ""
     notes = (_COURSE if course else "") + (_ALIKE if alike and horizon > 1 else "")
     if recorded is not None and not doubts:
-        return facts(
-            status="declared",
-            why=f"{RECORDED[0].upper()}{RECORDED[1:]}; nor does it that {_NOT_CHOSEN}, as this word says too.{notes}",
-        )
+        return facts(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.{notes}")
     doubts += notes
     if blind := _why_unchecked(evaluated, horizon, pays_at_the_end):
         return facts(status="unchecked", why=f"{blind}, {_BLIND}{doubts}")

@@ -34,6 +34,8 @@ from pipeline.privacy.budget import largest_delta
 
 # shares: below the first a trap is negligible; an explanation must cover the second
 _SOME, _MOST = 0.01, 0.9
+# columns of events of MEDS
+_EVENTS = {"subject_id", "time", "code", "numeric_value"}
 # a column of more distinct texts is not a site
 _SITES = 200
 _MOST_LATTICE = 10_000
@@ -162,9 +164,16 @@ def _beyond(value: float) -> float:
 
 
 def _spelling(text: str) -> str:
-    """Form that all spellings of a label share: without case, accents, extra blanks, blanks before a unit, and ".0"."""
+    """Form that all spellings of a label share: without case, accents, extra blanks, blanks before a unit, and ".0".
+
+    Of an amount it is that in grams or litres: 0.5 g and 500 mg are one dose.
+    """
     plain = re.sub(r"(?<=\d)\.0+(?![\d.])", "", " ".join(plain_name(text).split()))
-    return re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
+    plain = re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
+    amount = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", plain)
+    if amount is None or (worth := looking.WORTH.get(amount[2])) is None:
+        return plain
+    return f"{float(amount[1]) * worth:.9g}{amount[2][-1]}"
 
 
 def _edges(column: Column, quantiles: Sequence[float]) -> list[float]:
@@ -932,6 +941,11 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         )
     if read.lost:
         notes.append(f"{read.lost:,} lines cannot be read and are set aside")
+    if set(read.frame.columns) >= _EVENTS:
+        raise CardError(
+            "draft: these are events of MEDS, one a reading, and no steps: a card declares their windows and readings, "
+            "and draft proposes none. Begin with the card under MEDS in docs/card.md, or make a table of one row a step"
+        )
     if "" in read.frame.columns:
         # such as the numbers of rows that a data frame writes
         read = replace(read, frame=read.frame.drop(""))
@@ -1057,5 +1071,11 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         notes.append(
             f"all actions but one are rare: {shares[1]:.1%} of the rows at most; dp-one-step advises none that "
             f"practice takes in less than {ADVISED:.0%} of a state's rows, however good: declare fewer (same_as)"
+        )
+    # without a reward the card is not whole yet
+    if "reward" in role and (untested := proposed.untested):
+        notes.append(
+            f"no verdict would come of this card. {untested} Where rewards, chances and choices are alike at all "
+            "steps, dynamics = 'stationary' has other limits; else a shorter horizon or fewer states"
         )
     return proposed

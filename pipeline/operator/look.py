@@ -265,11 +265,9 @@ _OWN = 0.98
 NUMBER = (
     r"^(?P<sign>[€$£]?)[\s\x{a0}]*(?P<number>[+-]?\d[\d.,\s\x{a0}\x{202f}]*?)[\s\x{a0}]*(?P<unit>[^\d\s.,+-][^\d]*)?$"
 )
-# ratios of units, which are proposed if a log has several
-_WORTH = {
-    **dict.fromkeys(("µg", "ug", "mcg"), 1e-6), "mg": 1e-3, "g": 1.0, "kg": 1e3,
-    "ml": 1e-3, "cl": 1e-2, "dl": 0.1, "l": 1.0,
-}  # fmt: skip
+# ratios of units, which are proposed if a log has several; their names are plain
+WORTH = {"\u03bcg": 1e-6, "ug": 1e-6, "mcg": 1e-6, "mg": 1e-3, "g": 1.0, "kg": 1e3}
+WORTH |= {"ml": 1e-3, "cl": 1e-2, "dl": 0.1, "l": 1.0}
 
 # most missing cells of a column that orders rows, if another has fewer
 _SELDOM = 0.01
@@ -387,7 +385,7 @@ def _parsed(name: str, texts: pl.Series, *, is_reward: bool, answered: bool) -> 
     parts = parts.select(pl.col("number").str.strip_chars(), unit=pl.coalesce("unit", marks))
     # a few texts such as 12 mg are labels; many different ones are numbers, and so is 2,5; 5a and 5b are classes
     kinds = parts["unit"].drop_nulls().str.strip_chars().str.to_lowercase().unique()
-    classes = len(kinds) > 1 and kinds.str.contains(r"^\pL$").all() and not set(kinds) <= _WORTH.keys()
+    classes = len(kinds) > 1 and kinds.str.contains(r"^\pL$").all() and not set(kinds) <= WORTH.keys()
     few = texts.n_unique() <= (MOST_LABELS if classes and not answered else _FEW_NUMBERS)
     numeric = not len(kinds) or not few or is_reward or _name_rank("reward", name) is not None
     dated = filled.str.contains(_DAY).sum() >= _ORDERED * len(filled)
@@ -473,9 +471,9 @@ def _units(name: str, units: pl.Series, answers: Answers) -> Mapping[str, float]
         kinds.setdefault(plain_name(unit).rstrip("."), []).append(unit)
     if len(kinds) <= 1:
         return {unit: 1.0 for spellings in kinds.values() for unit in spellings}
-    base = _WORTH.get(next(iter(kinds)))
+    base = WORTH.get(next(iter(kinds)))
     worth = {
-        unit: f"{_WORTH[kind] / base:g}" if base and kind in _WORTH else "1" if kind == next(iter(kinds)) else "WORTH"
+        unit: f"{WORTH[kind] / base:g}" if base and kind in WORTH else "1" if kind == next(iter(kinds)) else "WORTH"
         for kind, spellings in kinds.items()
         for unit in spellings
     }

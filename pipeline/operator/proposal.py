@@ -71,6 +71,15 @@ class Draft:
         return "dp-apvi", "pessimistic planning on private counts"
 
     @property
+    def untested(self) -> str | None:
+        """Why no interval of counts was measured for the proposed card and recipe; None if some were."""
+        if self.agent[0] != "dp-apvi":
+            return None
+        card = self._card()
+        share = share_that_judges(card.unit.users_public, "dp-apvi", _RHO)
+        return outside(TABULAR, card, share, Fraction(_RHO) * (1 - GATE)) if share else None
+
+    @property
     def _single(self) -> bool:
         """Whether an episode has one step."""
         return any((entry.key, entry.value) == ("domain.horizon", "1") for entry in self.keys)

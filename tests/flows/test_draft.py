@@ -940,6 +940,34 @@ def test_states_that_the_log_lacks_do_not_stop_the_run_that_was_drafted():
     assert "tolerance.unknown_label" in values["provenance"]["from_data"] and "up to 0.55" in notes
 
 
+def test_a_card_of_which_no_verdict_would_come_is_named_before_a_budget_is_spent():
+    """Of 40 000 people and 14 steps half of the budget was spent, for "nobody measured"."""
+    draw, said = random.Random(DRAW), "no verdict would come of this card. Intervals were measured from 2 to 12 steps"
+    for steps, found in ((14, True), (4, False)):
+        rows = [
+            {"user": f"p{i}", "step": h, "mood": draw.choice("ab"), "action": draw.choice("xy"), "reward": i % 2}
+            for i in range(4_000)
+            for h in range(steps)
+        ]
+        assert (said in told_of(pl.DataFrame(rows), paid="each")[1]) == found
+
+
+def test_events_of_meds_are_no_steps():
+    """They were asked for a column of the state."""
+    event = {"subject_id": 1, "time": "2025-01-01T08:00:00", "code": "LAB//lactate", "numeric_value": 1.2}
+    refuses("events of MEDS.*docs/card.md", pl.DataFrame([event] * 30))
+
+
+def test_a_dose_in_grams_and_in_milligrams_is_one_action():
+    """A ward that went from mg to g in summer had each dose twice, and the policy moved people between the two."""
+    doses = [["250 mg", "500mg", "0.1 mg"], ["0.25 g", "0.5 g", "100 µg"]]
+    values, notes = told_of(visits(240, drug=lambda i, _: doses[i % 2][i // 2 % 3]), order="on")
+    actions = values["domain"]["actions"]
+    assert len(actions["labels"]) == 3 and len(actions["same_as"]) == 3
+    assert {actions["same_as"].get(x, x) for pair in zip(*doses, strict=True) for x in pair} == {*actions["labels"]}
+    assert "is written in several ways" in notes
+
+
 def test_doses_stand_in_the_order_of_their_numbers():
     draft = reticent.draft(visits(dose=lambda i, h: f"{[0, 5, 10][(i + h) % 3]} mg"), action="dose")
     assert tomllib.loads(draft.toml)["domain"]["actions"]["labels"] == ["0 mg", "5 mg", "10 mg"]

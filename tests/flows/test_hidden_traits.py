@@ -46,7 +46,7 @@ UNSAID = [
     "no person, outcome or step is missing or there twice",
     "the same comes of a choice on all days",
     "what is done for one, or comes of it, changes nothing for another",
-    "states, actions and vetoes were not chosen by what came of choices in this log",
+    "states, actions, score and vetoes were not chosen by what came of choices in this log",
 ]
 
 

@@ -40,7 +40,7 @@ WHOM, COST = "For whom it changes", "What it costs in privacy"
 # of the sample: that of its largest table, over the states that an action may lead to
 NOISE = 12.884098726725126 * math.sqrt(8)
 # conditions of every difference that no operator's word covers
-LOOK = "states, actions and vetoes were not chosen by what came of choices in this log"
+LOOK = "states, actions, score and vetoes were not chosen by what came of choices in this log"
 APART = "what is done for one, or comes of it, changes nothing for another"
 WHOLE = "no person, outcome or step is missing or there twice"
 SAME = "the same comes of a choice on all days"
