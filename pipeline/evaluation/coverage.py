@@ -95,6 +95,8 @@ REGIONS: Mapping[str, Mapping[str, Region]] = {
     # a linear policy differs by step, whatever the card declares
     OBSERVED: {"stationary": _OF_OBSERVATIONS, "per_step": _OF_OBSERVATIONS},
 }
+# largest share of people that were measured without a part in what the others taught
+_MOST_JUDGE = 0.5
 # most actions of one step, of counts: of more, the policy takes those of many thin cells that noise favours
 _FEW_ACTIONS = 5
 # at least so many runs in a region, this share of them inside, and at no size, over all budgets, fewer than that
@@ -126,6 +128,18 @@ def _numbers_of(card: Card, share: float, rho: Fraction) -> tuple[int, int, floa
     if d.observation is None or card.features is None:
         return len(d.live_states), d.horizon, people
     return card.features.observed(len(d.live_states), len(d.action_labels), d.observation).dimension, d.horizon, people
+
+
+def _too_few_teach(estimator: str, card: Card, share: float, rho: Fraction) -> bool:
+    """Whether fewer people may teach than must judge: in all runs that were measured at least half of them taught."""
+    region, apart = (
+        _region(estimator, card.domain.dynamics, card.domain.horizon),
+        max(share, card.budget.reserve or 0.0),
+    )
+    if region is None or apart <= _MOST_JUDGE:
+        return False
+    *_, (least, _) = region.ends(_numbers_of(card, share, rho)[0]).values()
+    return people_root_rho(card.unit.users_public * (1 - apart), float(rho)) < least
 
 
 def people_root_rho(people: float, rho: float) -> float:
@@ -171,7 +185,15 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
         limit = f"Intervals of one step were measured up to {_FEW_ACTIONS} actions, and the card has {has}."
         return f"{limit}{_measured_of_another(estimator, card, numbers)}"
     if region.holds(*numbers):
-        return None
+        if not _too_few_teach(estimator, card, share, rho):
+            return None
+        *_, (least, _) = region.ends(numbers[0]).values()
+        needed = number(least / (_MOST_JUDGE * math.sqrt(min(rho, 1))), 2, "up")
+        return (
+            "Fewer people would teach than must judge, and no interval was measured so: "
+            f"{needed} people in all would do, with [evaluate] people = {number(_MOST_JUDGE)}, "
+            "and budget.reserve no larger."
+        )
     *shape, (what, (least, most)) = region.ends(numbers[0]).items()
     for x, (name, (low, high)) in zip(numbers, shape, strict=False):
         if not low <= x <= high:
@@ -248,7 +270,7 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
     region = _region(estimator, d.dynamics, d.horizon)
     if d.markov != "declared" or rho is None or region is None or _many_actions(estimator, card):
         return False
-    if not region.holds(*_numbers_of(card, share, rho)):
+    if not region.holds(*_numbers_of(card, share, rho)) or _too_few_teach(estimator, card, share, rho):
         return False
     rows = measured(estimator)
     runs = sum(int(r["runs"]) for r in rows)

@@ -52,6 +52,8 @@ GOOD = ("2,2,20000,0.3,0.3,100,0.98,0.97", "20,10,100000,0.3,3,100,0.96,1.0")
         ({"people": 1_000_000}, 0.3, Fraction(1, 100), True),
         ({"people": 1_000_000}, 0.3, Fraction(1), False),
         ({"states": 20, "people": 40_000}, 0.3, Fraction(3, 10), False),
+        ({"people": 10_000}, 0.9, Fraction(1), False),
+        ({}, 0.9, Fraction(1), True),
         ({}, 0.3, None, False),
         ({"dynamics": "per_step"}, 0.3, Fraction(1), False),
         ({"markov": "aggregated"}, 0.3, Fraction(1), False),

@@ -85,6 +85,22 @@ def harmful_later() -> pl.DataFrame:
     return pl.concat([visits(h, who, well, strong & (h == 0), g.random(PEOPLE) < p) for h, p in enumerate(chances)])
 
 
+@pytest.mark.parametrize(("share", "status"), [("0.9", "modelled"), ("0.5", "evaluated")])
+def test_an_interval_is_called_measured_only_where_enough_people_taught(
+    tmp_path: Path, share: str, status: str
+) -> None:
+    """With nine in ten who judge, near the least number of judges, 27 of 57 intervals missed."""
+    log, changes = some(harmful_later().filter(pl.col("visit") < 3), 2_000)
+    _, verdict = page_of(
+        tmp_path,
+        log,
+        changes | {"rho = 4.0,": f"rho = 4.0, reserve = {share},"},
+        "dp-apvi",
+        JUDGED.replace("0.5", share),
+    )
+    assert verdict.improvement is not None and verdict.improvement.status == status
+
+
 @pytest.mark.parametrize("word", ["", slow(WORD)])
 def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_says_so(tmp_path: Path, word: str) -> None:
     changes = {"horizon = 3\n": f"horizon = 1\n{word}"}
