@@ -18,8 +18,9 @@ is the product of both (Kallus and Uehara 2020, "Double reinforcement learning")
 | ``past`` | (H, L) | mean there of the excess over W before s (``scores.fared``) |
 | ``aim`` | (H, L, A) | divided by the logged probability it is w; NaN where practice goes on |
 
-Where the policy abstains, practice goes on.  Where the release does not show practice's actions, w is 0 and the model
-alone counts; likewise where it has no row of the policy's action.
+Where the policy abstains, practice goes on, whatever it is: w is the state's ratio for every action and Q is V, so that
+the released shares of practice, which noise may hide, have no say there.  Where the release does not show practice's
+actions, w is 0 and the model alone counts; likewise where it has no row of the policy's action.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MOST_STATE, MOST_STEP = 10.0, 60.0
 SPREADS = 1, 64
 # share of practice's rows below which a cell sets no clip
 _SELDOM = 1e-4
-VERSION = 2
+VERSION = 3
 
 
 def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
@@ -60,6 +61,9 @@ def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
     there, state = _more_often(m, pi, mu, start)
     told = (known | policy.abstains)[..., None] & (mu > 0)
     ratio = np.divide(pi, mu, out=np.zeros((H, L, A)), where=told)
+    # where practice goes on its rows are the policy's, also of actions that noise hides
+    keeps = policy.abstains[..., None]
+    ratio, Q = np.where(keeps, 1.0, ratio), np.where(keeps, V[:H, :L, None], Q)
     w = np.clip(state[..., None] * ratio, 0, MOST_STEP)
     aside = (known & ~policy.abstains)[..., None]
     surprise = np.where(aside, pi - (pi * mu).sum(-1, keepdims=True), 0.0)
