@@ -132,10 +132,8 @@ def _numbers_of(card: Card, share: float, rho: Fraction) -> tuple[int, int, floa
 
 def _too_few_teach(estimator: str, card: Card, share: float, rho: Fraction) -> bool:
     """Whether fewer people may teach than must judge: in all runs that were measured at least half of them taught."""
-    region, apart = (
-        _region(estimator, card.domain.dynamics, card.domain.horizon),
-        max(share, card.budget.reserve or 0.0),
-    )
+    region = _region(estimator, card.domain.dynamics, card.domain.horizon)
+    apart = max(share, card.budget.reserve or 0.0)
     if region is None or apart <= _MOST_JUDGE:
         return False
     *_, (least, _) = region.ends(_numbers_of(card, share, rho)[0]).values()
