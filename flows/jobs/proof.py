@@ -51,7 +51,7 @@ def verify_run_job(
     try:
         proof = read_certificate(folder)
         chain = _chain(entries, proof["dataset"], folder)
-        record = None if chain is None else _vouched(chain, proof, folder, trusted, own=own)
+        record = None if chain is None else _vouched(chain, proof, folder, trusted, own)
         checks = verify_run(folder, chain, None if record is None else record.older(publication.maker()))
         if checks[0].ok is not False:
             checks += _publication_checks(folder, proof, record, card, strict=bool(trusted))
@@ -108,21 +108,14 @@ class Vouched:
         return publication.older_version(self.body["made_by"], now) if sound else None
 
 
-def _vouched(
-    chain: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str] = frozenset(), *, own: bool = True
-) -> Vouched:
-    """The entries on a folder: of its own name, else of the one it claims, as a copy may be renamed."""
-    commit, files, claimed = _commit(chain, proof), publication.file_digests(folder), _name(folder)
+def _vouched(chain: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str], own: bool) -> Vouched:
+    commit, files = _commit(chain, proof), publication.file_digests(folder)
     intent = None if commit is None else next((e for e in chain if e.seq == commit.body.get("intent")), None)
-    found = (publication.publication_of(chain, name, files) for name in (folder.name, claimed))
-    published = next((e for e in found if e is not None), None)
+    published = _published(chain, folder, files)
     if published is None:
         return Vouched(chain, intent, commit, own=own)
     keys = trusted or frozenset(publication.registered_keys([e for e in chain if e.seq < published.seq]))
-    changed, unsigned = publication.files_problem(published, files), publication.signature_problem(published, keys)
-    if changed is not None and claimed != published.body["run"]:
-        # another run in its place is called by its name
-        changed = f"it holds {claimed}, not {published.body['run']}"
+    changed, unsigned = _problem(published, folder, files), publication.signature_problem(published, keys)
     return Vouched(chain, intent, commit, published, changed, unsigned, own)
 
 
@@ -152,6 +145,18 @@ def _publication_checks(
         yield Check("the files, made again", None, "name the card with --card")
     else:
         yield from made_again(folder, card, record)
+
+
+def _published(chain: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
+    """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
+    names = folder.name, _name(folder)
+    return next((e for n in names if (e := publication.publication_of(chain, n, files)) is not None), None)
+
+
+def _problem(published: Entry, folder: Path, files: Mapping[str, str]) -> str | None:
+    """The first difference of a folder from its entry, or None; another run in its place is called by its name."""
+    wrong, run, claimed = publication.files_problem(published, files), published.body["run"], _name(folder)
+    return wrong if wrong is None or claimed == run else f"it holds {claimed}, not {run}"
 
 
 def _name(folder: Path) -> str:
@@ -189,12 +194,13 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
     try:
         proof = read_certificate(folder)
         chain = _chain(entries, proof["dataset"], folder)
-        record = None if chain is None else _vouched(chain, proof, folder)
-        if record is not None and record.publication is not None:
-            problem = record.changed
+        files = publication.file_digests(folder)
+        published = None if chain is None else _published(chain, folder, files)
+        if published is not None:
+            problem = _problem(published, folder, files)
         elif card is not None and card.name != proof["dataset"]:
             problem = f"it is of {proof['dataset']}, the card of {card.name}"
-        elif record is not None and not publication.was_unvouched(record.entries, record.commit):
+        elif chain is not None and not publication.was_unvouched(chain, _commit(chain, proof)):
             problem = _UNKNOWN
         else:
             stated = {file_of(kind): digest for kind, digest in proof["sha256"].items()}

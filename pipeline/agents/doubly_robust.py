@@ -63,7 +63,7 @@ def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
     ratio = np.divide(pi, mu, out=np.zeros((H, L, A)), where=told)
     # where practice goes on its rows are the policy's, also of actions that noise hides
     keeps = policy.abstains[..., None]
-    ratio, Q = np.where(keeps, 1.0, ratio), np.where(keeps, V[:H, :L, None], Q)
+    ratio, Q = np.where(keeps, 1.0, ratio), np.where(keeps, V[:H, :L, None], Q)  # pyright: ignore[reportConstantRedefinition]
     w = np.clip(state[..., None] * ratio, 0, MOST_STEP)
     aside = (known & ~policy.abstains)[..., None]
     surprise = np.where(aside, pi - (pi * mu).sum(-1, keepdims=True), 0.0)

@@ -26,7 +26,7 @@ stay, and that alone would look like dependence.
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -285,10 +285,10 @@ def _response(rows: pl.DataFrame, role: str, card: Card) -> tuple[Integers, int]
 
 def _days(raw: pl.Series) -> pl.Series | None:
     """Days of a column of dates; None of another."""
-    if raw.dtype != pl.String or _is_number(raw):
+    if raw.dtype != pl.String or raw.str.strip_chars().cast(pl.Float64, strict=False).count():
         return None
     days = raw.to_frame("raw_order").select(order_of({"order": pl.String()})).to_series()
-    return days if days.count() >= _MOST_NUMBERS * max(1, raw.count()) and days.n_unique() > 2 else None
+    return days if days.count() >= _MOST_NUMBERS * max(1, raw.count()) and days.drop_nulls().n_unique() > 2 else None
 
 
 def _dated(label: str) -> str:
@@ -296,7 +296,9 @@ def _dated(label: str) -> str:
     start, _, days = label.rpartition(" ")
     if not days.lstrip("-")[:1].isdigit():
         return label
-    return f"{start} {date(1970, 1, 1) + timedelta(days=int(float(days)))}".lstrip()
+    # an open end such as 9999-12-31 is printed to six digits
+    day = min(max(date(1970, 1, 1).toordinal() + int(float(days)), 1), date.max.toordinal())
+    return f"{start} {date.fromordinal(day)}".lstrip()
 
 
 def _without_units(raw: pl.Series) -> pl.Series:

@@ -941,7 +941,7 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         )
     if read.lost:
         notes.append(f"{read.lost:,} lines cannot be read and are set aside")
-    if set(read.frame.columns) >= _EVENTS:
+    if set(read.frame.columns) >= _EVENTS and "action" not in answers.roles:
         raise CardError(
             "draft: these are events of MEDS, one a reading, and no steps: a card declares their windows and readings, "
             "and draft proposes none. Begin with the card under MEDS in docs/card.md, or make a table of one row a step"

@@ -10,7 +10,7 @@ import re
 import shlex
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -236,7 +236,7 @@ _BEFORE = {
 _AFTER = {"after", "afterwards", "later", "post", "final", "followup"}
 # words of times in names, which order no rows where dates do, or with a word of how long something took
 _TIMES = {"week", "month", "day", "date", "time", "hour", "at", "zeit"}
-_SPANS = {"next", "off", "per", "of", "wait", "waiting", "handle", "response", "spent", "total", "to", "until"}
+_SPANS = {"next", "off", "per", "of", "wait", "handle", "response", "*spent", "since", "total", "to", "until"}
 # most rows of a person with another at the same date, where dates order rows
 _FEW_TIES = 0.05
 # roles that what was there before cannot play
@@ -266,8 +266,8 @@ NUMBER = (
     r"^(?P<sign>[€$£]?)[\s\x{a0}]*(?P<number>[+-]?\d[\d.,\s\x{a0}\x{202f}]*?)[\s\x{a0}]*(?P<unit>[^\d\s.,+-][^\d]*)?$"
 )
 # ratios of units, which are proposed if a log has several; their names are plain
-WORTH = {"\u03bcg": 1e-6, "ug": 1e-6, "mcg": 1e-6, "mg": 1e-3, "g": 1.0, "kg": 1e3}
-WORTH |= {"ml": 1e-3, "cl": 1e-2, "dl": 0.1, "l": 1.0}
+_MASSES = {"\u03bcg": 1e-6, "ug": 1e-6, "mcg": 1e-6, "mg": 1e-3, "g": 1.0, "kg": 1e3}
+WORTH = {**_MASSES, "ml": 1e-3, "cl": 1e-2, "dl": 0.1, "l": 1.0}
 
 # most missing cells of a column that orders rows, if another has fewer
 _SELDOM = 0.01
@@ -501,8 +501,11 @@ def _without_spans(fit: Sequence[Column], people: Column | None) -> Sequence[Col
     """Columns that may order rows, but for how long a call took, and for numbers of hours where dates do it."""
     dates = [pl.DataFrame({"who": people.cells, "when": c.cells}) for c in fit if c.is_date] if people else []
     dated = any(rows.filter(rows.is_duplicated()).height < _FEW_TIES * rows.height for rows in dates)
-    words = {c.name: {*words_of(c.name)} for c in fit}
-    return [c for c in fit if c.is_date or not words[c.name] & _TIMES or not (dated or words[c.name] & _SPANS)]
+
+    def says(parts: Collection[str], name: str) -> bool:
+        return any(_says(part, name) for part in parts)
+
+    return [c for c in fit if c.is_date or not says(_TIMES, c.name) or not (dated or says(_SPANS, c.name))]
 
 
 def words_of(name: str) -> list[str]:

@@ -110,9 +110,9 @@ class Factorisation(ABC):
         return self.cost_of(1)
 
     @property
+    @abstractmethod
     def draws(self) -> int:
-        """Number of rows in all: one a step, where a factorisation does not say otherwise."""
-        return self.steps
+        """Number of rows in all."""
 
     @abstractmethod
     def cost_of(self, steps: int) -> int:
@@ -160,6 +160,10 @@ class Once(Factorisation):
     A neighbour must stay in their step: rows of different steps do not overlap, so a record that moves to another step
     can move more than one that is replaced in place (which the rows of the other factorisations exclude).
     """
+
+    @property
+    def draws(self) -> int:
+        return self.steps
 
     def cost_of(self, steps: int) -> int:
         """A release a step."""
@@ -346,6 +350,10 @@ class SquareRoot(Factorisation):
     @property
     def kind(self) -> Kind:
         return "toeplitz"
+
+    @property
+    def draws(self) -> int:
+        return self.steps
 
     def cost_of(self, steps: int) -> int:
         """The first steps lie in every row, or in those of a window, and overlap most."""

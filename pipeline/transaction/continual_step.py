@@ -391,7 +391,7 @@ def append_step(
         waiting = sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
         claimed, price = claim_fields(entries, card, waiting), partial(declared.price, t=t, since=since)
         gate = _begin(lineage, declared, waiting, noise, claimed, price, scheduled=scheduled)
-        named = present(**{RECIPE: recipe or None}, gate=gate)
+        named = ({RECIPE: recipe} if recipe else {}) | present(gate=gate)
         fields = {**claimed, **key_mark, **named, **declared.intent_fields(t, since)}
         parted = None if split is None else split(Fraction(0))
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile

@@ -77,7 +77,7 @@ def release_once(
         splits = not drawing.exact and (is_look(drawing.charge()[1]) or reserve_of(ledger.entries(), card.name))
         key_mark: Body = key_fields(lineage) if splits else {}
         passed = None if gate is None else pass_gate(lineage, snapshot, gate, noise, fields, drawing.charge())
-        named = present(**{RECIPE: recipe or None}, gate=None if passed is None else passed.commit.seq)
+        named = ({RECIPE: recipe} if recipe else {}) | present(gate=None if passed is None else passed.commit.seq)
         curated = _draw(lineage, card, snapshot, drawing, noise, resources, {**fields, **named, **key_mark})
         forget(snapshot)
         return replace(curated, gate=passed)

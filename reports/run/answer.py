@@ -545,8 +545,9 @@ def _conditions(report: Report, verdict: Verdict) -> list[tuple[str, Sequence[st
     found = {key: wording()["conditions"][key] for key, condition in holds.items() if condition}
     if missing and verdict.unsaid:
         # of the people who are left out altogether the first screen has a number
-        said, (_, *asked) = found["unsaid"].values()
-        found["unsaid"] = {"said": f"Other r{said[1:]}", "asked": asked}
+        unsaid, keepers = found["unsaid"], found["left_out"]["asked"]
+        asked = [question for question in unsaid["asked"] if question not in keepers]
+        found["unsaid"] = {"said": f"Other r{unsaid['said'][1:]}", "asked": asked}
     return [(condition["said"], condition["asked"]) for condition in found.values()]
 
 

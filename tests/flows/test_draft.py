@@ -903,7 +903,12 @@ def test_dates_in_several_styles_are_keys_of_the_card_and_order_the_rows(tmp_pat
         reticent.load_card(tmp_path / "card.toml")
 
 
-@pytest.mark.parametrize(("dated", "name"), [(True, "handle_time_s"), (True, "hour"), (False, "handle_time_s")])
+_WHILES = ("handle_time_s", "hour", "hours_waited", "months_since_signup", "timespent_s", "response_times_ms")
+
+
+@pytest.mark.parametrize(
+    ("dated", "name"), [*((True, name) for name in _WHILES), (False, _WHILES[0]), (False, _WHILES[4])]
+)
 def test_how_long_a_call_took_does_not_order_calls(dated, name):
     """In the order of their lengths, routing that does nothing was better in two of four worlds."""
     draw = random.Random(DRAW)
