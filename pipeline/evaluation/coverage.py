@@ -130,14 +130,27 @@ def _numbers_of(card: Card, share: float, rho: Fraction) -> tuple[int, int, floa
     return card.features.observed(len(d.live_states), len(d.action_labels), d.observation).dimension, d.horizon, people
 
 
-def _too_few_teach(estimator: str, card: Card, share: float, rho: Fraction) -> bool:
-    """Whether fewer people may teach than must judge: in all runs that were measured at least half of them taught."""
+def few_teach(estimator: str, card: Card, apart: float, rho: Fraction | None) -> str | None:
+    """Sentence on people who teach and are fewer than must judge; None where they are not, as in all runs measured.
+
+    ``apart``: share of the people who do not teach, held out or reserved.
+    """
     region = _region(estimator, card.domain.dynamics, card.domain.horizon)
-    apart = max(share, card.budget.reserve or 0.0)
-    if region is None or apart <= _MOST_JUDGE:
-        return False
-    *_, (least, _) = region.ends(_numbers_of(card, share, rho)[0]).values()
-    return people_root_rho(card.unit.users_public * (1 - apart), float(rho)) < least
+    if region is None or rho is None or apart <= _MOST_JUDGE:
+        return None
+    *_, (least, _) = region.ends(_numbers_of(card, apart, rho)[0]).values()
+    if people_root_rho(card.unit.users_public * (1 - apart), float(rho)) >= least:
+        return None
+    needed = number(least / (_MOST_JUDGE * math.sqrt(min(rho, 1))), 2, "up")
+    return (
+        "Fewer people would teach than must judge, and no interval was measured so: "
+        f"{needed} people in all would do, of whom at most half judge or are reserved."
+    )
+
+
+def _apart(card: Card, share: float) -> float:
+    """Share of the people who do not teach, by the card and a share that judges."""
+    return max(share, card.budget.reserve or 0.0)
 
 
 def people_root_rho(people: float, rho: float) -> float:
@@ -183,15 +196,7 @@ def outside(estimator: str, card: Card, share: float, rho: Fraction | None, gate
         limit = f"Intervals of one step were measured up to {_FEW_ACTIONS} actions, and the card has {has}."
         return f"{limit}{_measured_of_another(estimator, card, numbers)}"
     if region.holds(*numbers):
-        if not _too_few_teach(estimator, card, share, rho):
-            return None
-        *_, (least, _) = region.ends(numbers[0]).values()
-        needed = number(least / (_MOST_JUDGE * math.sqrt(min(rho, 1))), 2, "up")
-        return (
-            "Fewer people would teach than must judge, and no interval was measured so: "
-            f"{needed} people in all would do, with [evaluate] people = {number(_MOST_JUDGE)}, "
-            "and budget.reserve no larger."
-        )
+        return few_teach(estimator, card, _apart(card, share), rho)
     *shape, (what, (least, most)) = region.ends(numbers[0]).items()
     for x, (name, (low, high)) in zip(numbers, shape, strict=False):
         if not low <= x <= high:
@@ -268,7 +273,7 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
     region = _region(estimator, d.dynamics, d.horizon)
     if d.markov != "declared" or rho is None or region is None or _many_actions(estimator, card):
         return False
-    if not region.holds(*_numbers_of(card, share, rho)) or _too_few_teach(estimator, card, share, rho):
+    if not region.holds(*_numbers_of(card, share, rho)) or few_teach(estimator, card, _apart(card, share), rho):
         return False
     rows = measured(estimator)
     runs = sum(int(r["runs"]) for r in rows)

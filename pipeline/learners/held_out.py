@@ -21,7 +21,7 @@ from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.declaration.numbers import number
-from pipeline.evaluation.coverage import inequalities, outside
+from pipeline.evaluation.coverage import few_teach, inequalities, outside
 from pipeline.evaluation.intervals import moments
 from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated, people_needed
 from pipeline.facts.learnt import LearntFacts, Truth
@@ -299,7 +299,10 @@ class HeldOutRun:
         came = max(0.0, 1 - (evaluated.left_out(card.unit.users_public) or 0.0))
         region = inequalities(self.evaluation.estimator, card, judging * came, rho)
         diagnostics = (*evaluated.diagnostics, *clip_diagnostics(evaluated, answers), *region)
-        evaluated = replace(evaluated, diagnostics=diagnostics, outside=self.outside)
+        # a ledger may reserve more people than the card says
+        taught = few_teach(self.evaluation.estimator, card, 1 - float(self.teaching), rho) is None
+        measured = evaluated.calibrated and taught
+        evaluated = replace(evaluated, diagnostics=diagnostics, outside=self.outside, calibrated=measured)
         if evaluated.changes:
             from pipeline.learners.overlap import beyond, is_led, is_unweighted
 
@@ -443,6 +446,7 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
     judging, rho = float(terms.judging(card)), terms.ask().zcdp()
     setting = evaluation.estimator, require_tabular(card), judging, rho
     beyond = outside(*setting, terms.taken) if arrived is None else None
+    beyond = beyond or few_teach(*setting[:2], 1 - float(terms.teaching), rho)
     return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, setting[1:], arrived, beyond)
 
 

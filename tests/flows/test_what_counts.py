@@ -101,6 +101,19 @@ def test_an_interval_is_called_measured_only_where_enough_people_taught(
     assert verdict.improvement is not None and verdict.improvement.status == status
 
 
+def test_a_ledger_may_reserve_more_people_than_a_card_says(tmp_path: Path) -> None:
+    """The card that first came to the ledger says for all how many may teach."""
+    log, changes = some(harmful_later().filter(pl.col("visit") < 3), 2_000)
+    card = CARD.replace(*changes.popitem())
+    first = card.replace('"visits"', '"first"').replace("rho = 4.0,", "rho = 4.0, reserve = 0.9,")
+    (tmp_path / "card.toml").write_text(card)
+    (tmp_path / "first.toml").write_text(first)
+    Store(tmp_path / "home").register(tmp_path / "first.toml")
+    page, verdict = ran(tmp_path, [log], "dp-apvi", JUDGED)
+    assert verdict.improvement is not None and verdict.improvement.status == "modelled"
+    assert "Fewer people would teach than must judge" in page
+
+
 @pytest.mark.parametrize("word", ["", slow(WORD)])
 def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_says_so(tmp_path: Path, word: str) -> None:
     changes = {"horizon = 3\n": f"horizon = 1\n{word}"}
