@@ -34,7 +34,16 @@ from pipeline.mdp.model import TabularMDP, Task
 from pipeline.mdp.planning import optimum, policy_value
 from pipeline.mdp.rollout import Pace, batch_ends
 from pipeline.online.rollouts import CountWorld, as_printed, counts_before, emitted, logging_policy, play, world_of
-from pipeline.online.trial import CountsTarget, OnlineAgent, Outcome, ShuffledTarget, Trial, run_named, staged_curve
+from pipeline.online.trial import (
+    CountsTarget,
+    OnlineAgent,
+    Outcome,
+    Plain,
+    ShuffledTarget,
+    Trial,
+    run_named,
+    staged_curve,
+)
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import total_rho
@@ -48,7 +57,7 @@ from pipeline.statistics.private_sum import PrivateSum, asked, asked_rho
 from pipeline.worlds.surrogate import Logged
 from pipeline.worlds.synthetic import simulated_card
 
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Plain] = {
     "c": None,
     "noise": None,
     "z": None,
@@ -72,7 +81,7 @@ _NOISE_IN_MEMORY = 2**24
 _CROWD = 64
 _NOISE, _TIES = 1, 2
 # of the agents that learn from a log
-_OF_LOGS: dict[str, Any] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
+_OF_LOGS: dict[str, Plain] = {"behaviour": "uniform", "rewards": "known", "pooled": False, "constants": "practical"}
 
 Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
 
