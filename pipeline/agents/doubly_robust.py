@@ -28,14 +28,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.against_behaviour import as_practised
 from pipeline.agents.apvi import Model
+from pipeline.arrays import Array
 from pipeline.mdp.policy import Policy
 from pipeline.statistics.scores import FADING, Question
-
-Array = NDArray[np.float64]
 
 # largest ratio of two chances to be in a state, and of two chances of a step: rarer ones would speak for too many
 MOST_STATE, MOST_STEP = 10.0, 60.0

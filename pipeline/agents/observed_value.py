@@ -21,9 +21,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from pipeline.arrays import Array
 
 # version of the arithmetic from moments to the next query: another version makes other queries
 VERSION = 1

@@ -33,12 +33,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.policy import Policy
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # each variance is sought on powers of 4 below this multiple of the mean square
 _MOST, _POWERS = 4.0, 10
@@ -94,7 +91,7 @@ class _Groups:
     """G groups of at most m measurements: places ``(G, m)``, whether one is there, features (1, f_i), values."""
 
     rows: Integers
-    there: NDArray[np.bool_]
+    there: Bools
     F: Array
     x: Array
 
@@ -212,8 +209,6 @@ def _mixture(e: Array, measured: Array, doubt: Array, *, own: bool) -> _Residual
     second = (of * share * ((variance - extra)[:, None] + share * e[:, None] ** 2)).sum(1)
     return _Residuals(mean, np.sqrt(np.maximum(second - mean**2, 0)), float(p @ squares))
 
-
-Bools = NDArray[np.bool_]
 
 # version of the arithmetic from the first answer to the second query: another version makes another query
 VERSION = 1

@@ -17,14 +17,10 @@ would only add noise.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.one_step import ALIKE, FEW, SPREAD, Answer, Constants, Plan, shrink, unit_features
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.policy import Policy
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # rounds of k-means
 _ROUNDS = 50

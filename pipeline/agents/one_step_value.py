@@ -27,14 +27,10 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.one_step import shrink
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.statistics.scores import FADING
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 # version of the arithmetic from answers to the next query: another version makes other queries
 VERSION = 4

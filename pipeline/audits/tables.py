@@ -22,8 +22,7 @@ from pipeline.arrays import Array, Bools, Integers
 from pipeline.audits.attack import WORLD, AuditTarget, Gaussian, Laplace, Side, Silence, Whole, silence
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
-from pipeline.logs.one_step_rows import RETURN_STEPS
-from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, ask_person
+from pipeline.logs.one_step_sums import RETURN_STEPS, FeatureQuestion, FollowQuestion, ask_person
 from pipeline.logs.target_sums import person_sums
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import Factorisation

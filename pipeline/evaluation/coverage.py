@@ -28,14 +28,12 @@ _OF_TABLES = ("agents.doubly_robust", "learners.tabular_evaluation", "logs.doubl
 # shares that confirm a policy are shrunk by the learner's arithmetic
 _SHRUNK = ("agents.one_step", "agents.one_step_pooling")
 _OF_ONE_STEP = ("agents.one_step_value", "learners.one_step_evaluation", "statistics.one_step_layout", *_SHRUNK)
-_ROWS = ("logs.one_step_rows", "logs.one_step_scores", "logs.one_step_sums")
 TABULAR_CODE = tuple(f"pipeline.{name}" for name in (*_OF_TABLES, *_SHARED))
-ONE_STEP_CODE = tuple(f"pipeline.{name}" for name in (*_OF_ONE_STEP, *_ROWS, *_SHARED))
+ONE_STEP_CODE = tuple(f"pipeline.{name}" for name in (*_OF_ONE_STEP, "logs.one_step_sums", *_SHARED))
 LINEAR_CODE = tuple(f"pipeline.{name}" for name in ("learners.linear_evaluation", *_OF_TABLES, *_SHARED))
-_POLICY = ("mdp.directions", "mdp.linear_policy")
 _OF_OBSERVED = ("agents.observed_value", "learners.observed_evaluation", "logs.observed_rows")
 _MOVED = "statistics.observed_layout"
-OBSERVED_CODE = tuple(f"pipeline.{name}" for name in (*_OF_OBSERVED, *_POLICY, _MOVED, *_SHARED))
+OBSERVED_CODE = tuple(f"pipeline.{name}" for name in (*_OF_OBSERVED, "mdp.linear_policy", _MOVED, *_SHARED))
 MEASURED = {
     name: (Path(__file__).with_name(f"coverage_{table}.csv"), code)
     for name, table, code in (

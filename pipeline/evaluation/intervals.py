@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array
 from pipeline.declaration.card import Card
-from pipeline.evaluation.measured import Diagnostic, Evaluated, Interval
+from pipeline.facts.evaluation import Diagnostic, Evaluated, Interval
 from pipeline.privacy.release import Release
 from pipeline.statistics.moment_layout import PEOPLE, SQUARES, STEPS, SUMS, half
 from pipeline.statistics.scores import PAST, PLACEBOS, SCORES, Clips
-
-Array = NDArray[np.float64]
 
 # probability of error over all evaluations of a lineage
 ALPHA = 0.05

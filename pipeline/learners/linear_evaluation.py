@@ -16,7 +16,7 @@ from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import counts_target, scores_target
 from pipeline.declaration.card import Card, CardError
 from pipeline.evaluation.coverage import LINEAR, LOGGED, covered
-from pipeline.evaluation.measured import Evaluated
+from pipeline.facts.evaluation import Evaluated
 from pipeline.learners.learner import Deciding, Learnt
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation

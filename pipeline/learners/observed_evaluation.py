@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents import observed_value
 from pipeline.agents.observed_value import Fit, Moments, fit, noise_left
@@ -23,16 +22,15 @@ from pipeline.audits.tables import scores_target, tables_target
 from pipeline.declaration.card import Card, CardError
 from pipeline.evaluation.coverage import OBSERVED, covered
 from pipeline.evaluation.intervals import Method, Trait, deviations, evaluated, level_of, moments
-from pipeline.evaluation.measured import Diagnostic, Evaluated
+from pipeline.facts.evaluation import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.terms import Terms
 from pipeline.logs.observed_rows import Asked, MomentSums, ObservedScores, sum_moments, sum_observed
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
-from pipeline.mdp.directions import directions
 from pipeline.mdp.features import ObservedMap
-from pipeline.mdp.linear_policy import LinearPolicy
+from pipeline.mdp.linear_policy import LinearPolicy, directions
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
@@ -56,7 +54,6 @@ from pipeline.transaction.drawing import Stage
 if TYPE_CHECKING:
     from pipeline.learners.linear_request import LinearLearnt
 
-Array = NDArray[np.float64]
 
 FEATURES, SCORED = "moments of features", "values of people"
 # of the budget of the part on the moments

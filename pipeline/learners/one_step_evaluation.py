@@ -13,20 +13,25 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents import one_step_value
 from pipeline.agents.one_step_value import Confirmed, Moments, Proposal
+from pipeline.arrays import Array, Integers
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import rows_target, scores_target
 from pipeline.evaluation.coverage import ONE_STEP, covered
 from pipeline.evaluation.intervals import Method, Trait, behind, deviations, evaluated, level_of, per_past
-from pipeline.evaluation.measured import Diagnostic, Evaluated
+from pipeline.facts.evaluation import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
 from pipeline.learners.one_step_learning import LearntStep, mean_error, seen_of
-from pipeline.logs.one_step_rows import RETURN_STEPS
-from pipeline.logs.one_step_scores import RATIO_STEPS, OneStepScores
-from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, sum_rows
+from pipeline.logs.one_step_sums import (
+    RATIO_STEPS,
+    RETURN_STEPS,
+    FeatureQuestion,
+    FollowQuestion,
+    OneStepScores,
+    sum_rows,
+)
 from pipeline.logs.score_sums import sum_scores
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
@@ -41,8 +46,6 @@ from pipeline.statistics.scores import PLACEBOS, SCORES, Clips, past_clip
 from pipeline.statistics.target_plan import TargetPlan
 from pipeline.transaction.drawing import Stage
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Asked = FollowQuestion | FeatureQuestion | OneStepScores
 
 FOLLOW, FEATURES, SCORED = "rows that follow", "moments of features", "values of people"

@@ -10,18 +10,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.apvi import Model, model
 from pipeline.agents.doubly_robust import VERSION, aim, doubts, policy_visits, practice_visits, question
 from pipeline.agents.pessimism import start_distribution
 from pipeline.agents.support import unsupported
+from pipeline.arrays import Array
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import crossing_target, scores_target
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
 from pipeline.evaluation.coverage import LOGGED, TABULAR, covered
 from pipeline.evaluation.intervals import Method, Trait, behind, evaluated, moments, per_past
-from pipeline.evaluation.measured import Diagnostic, Evaluated
+from pipeline.facts.evaluation import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.tabular_learning import practice
@@ -40,7 +40,6 @@ from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.scores import PLACEBOS, SCORES, Clips, Question, past_clip
 from pipeline.transaction.drawing import Stage
 
-Array = NDArray[np.float64]
 STAGE = "values of people"
 # of the clip of psi, in ranges of values, as it stands in a release
 CLIP = "b_clip"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import astuple, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import successor
 from pipeline.logs.target_sums import lattice_rewards
 from pipeline.statistics.scores import Clips, Question, fared
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # bound of logged weights, and of a person's sum of their excess over the mean, in clips of psi
 REACH = 2.0
@@ -37,12 +32,6 @@ class TabularScores:
     clips: Clips
     changes: bool = True
     aim: Array | None = field(default=None, repr=False)
-
-    def depends_on(self) -> Any:
-        q = self.asked
-        arrays = b"".join(np.ascontiguousarray(x).tobytes() for x in (q.V, q.Q, q.w, q.surprise, q.W, q.lost, q.past))
-        logged = [] if self.aim is None else [hashlib.sha256(self.aim.tobytes()).hexdigest()]
-        return ["tabular", hashlib.sha256(arrays).hexdigest(), astuple(self.clips), self.changes, *logged]
 
     def of(self, card: Card, rows: pl.DataFrame) -> Array:
         q, rows = self.asked, rows.with_columns(successor(card).alias("next_state"))

@@ -6,31 +6,25 @@ as 0, in scores of the policy and in people's own returns alike.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import needed, successor
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.score_sums import PeopleSums, ScoreSums
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
-from pipeline.mdp.directions import Directions
 from pipeline.mdp.features import ObservedMap
-from pipeline.mdp.linear_policy import PRACTICE, LinearPolicy
+from pipeline.mdp.linear_policy import PRACTICE, Directions, LinearPolicy
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.observed_layout import STEPS, ObservedLayout, Rows
 from pipeline.statistics.scores import Clips
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # numbers of all actions' features that are in memory at once
 _NUMBERS = 1 << 22
@@ -49,11 +43,6 @@ class Asked:
     values: Array = field(repr=False)
     offset: Array = field(repr=False)
 
-    def depends_on(self) -> Any:
-        """Plain values that decide people's contributions."""
-        policy = (getattr(self.policy, f.name) for f in fields(self.policy))
-        return [self.features.told, _digest(*policy, *astuple(self.directions), self.values, self.offset)]
-
 
 @dataclass(frozen=True)
 class _People:
@@ -65,7 +54,7 @@ class _People:
     """
 
     user: Integers
-    begins: NDArray[np.bool_]
+    begins: Bools
     step: Integers
     onto: Integers
     phi: Array
@@ -155,10 +144,6 @@ class MomentSums(PeopleSums):
         """Also what was observed."""
         return [*needed(self.people_of), "observation"]
 
-    def depends_on(self) -> Any:
-        """The whole card, and the question."""
-        return ["observed", self.people_of.model_dump(mode="json"), self.asked.depends_on(), self.off]
-
     def zero(self) -> dict[str, Integers]:
         return {t.name: np.zeros(t.shape, dtype=np.int64) for t in self.layout.tables}
 
@@ -196,10 +181,6 @@ class ObservedScores:
     clips: Clips
     clip: float
     changes: bool
-
-    def depends_on(self) -> Any:
-        told = [self.values, self.cut, astuple(self.clips), self.clip, self.changes]
-        return ["observed", self.asked.depends_on(), _digest(self.weights, self.spanned), told]
 
     def of(self, card: Card, rows: pl.DataFrame) -> Array:
         return np.concatenate([self._of(p, card) for p in _read(card, self.asked, rows)])
@@ -247,7 +228,3 @@ def sum_observed(
 def exact(layout: ObservedLayout | MomentLayout, sums: Mapping[str, Integers], kind: str) -> ExactSums:
     """Wrap sums as tables of a layout."""
     return ExactSums(layout.dataset, kind, layout.dynamics, sums)
-
-
-def _digest(*arrays: Any) -> str:
-    return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()

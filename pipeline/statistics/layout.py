@@ -15,10 +15,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from pipeline.arrays import Array
-
-# exported again for modules whose coverage was measured with this name
-from pipeline.arrays import Integers as Integers
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card
 from pipeline.privacy.release import SET_ASIDE, Mechanism
 from pipeline.statistics.ask import Ask

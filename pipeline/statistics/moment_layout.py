@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.privacy.noise import LARGEST_SCALE
-from pipeline.statistics.layout import Integers, Rates, Relation, Sensitivity, Table
+from pipeline.statistics.layout import Rates, Relation, Sensitivity, Table
 from pipeline.statistics.private_sum import PrivateSum
 
-Array = NDArray[np.float64]
 # L: lattice steps of a clip
 STEPS = 1 << 16
 SUMS, SQUARES, PEOPLE = "b_sum", "b_square", "b_people"

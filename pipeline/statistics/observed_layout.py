@@ -28,16 +28,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import quantise
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.statistics.gram import Extent, exact_sums
-from pipeline.statistics.layout import CardLayout, Integers, Sensitivity, Table
+from pipeline.statistics.layout import CardLayout, Sensitivity, Table
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
-
-Array = NDArray[np.float64]
 
 # directions that the features leave out, in which the values are checked
 DIRECTIONS = 12

@@ -21,9 +21,8 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from pipeline.arrays import Array, Bools
 
 SCORES = ("psi", "own", "gain", "lost", "past")
 LOST, PAST = SCORES.index("lost"), SCORES.index("past")
@@ -40,7 +39,7 @@ def past_clip(step: float, values: float) -> float:
     return min(_MOST, max(_LEAST, _STEPS * step / values))
 
 
-def fared(off: Array, begins: NDArray[np.bool_]) -> Array:
+def fared(off: Array, begins: Bools) -> Array:
     """Mean excess over expectation before each row ``(n,)``, in which nearer rows weigh more.
 
     ``off`` ``(n,)``: of each row, reward and next value less their expectation.

@@ -23,8 +23,7 @@ from pipeline.evaluation.coverage import ONE_STEP, code_of
 from pipeline.learners.one_step_evaluation import LEAST, OneStepEvaluation
 from pipeline.learners.one_step_learning import OneStepLearner, drawn_stages, learn_step
 from pipeline.learners.terms import Evaluate, Privacy, Terms
-from pipeline.logs.one_step_scores import OneStepScores
-from pipeline.logs.one_step_sums import add_people
+from pipeline.logs.one_step_sums import OneStepScores, add_people
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise

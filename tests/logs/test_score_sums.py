@@ -18,9 +18,14 @@ from pipeline.learners.terms import Evaluate, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.decode import LEAST_CHANCE
 from pipeline.logs.doubly_robust_rows import REACH, TabularScores
-from pipeline.logs.one_step_rows import RETURN_STEPS
-from pipeline.logs.one_step_scores import RATIO_STEPS, OneStepScores
-from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, add_people
+from pipeline.logs.one_step_sums import (
+    RATIO_STEPS,
+    RETURN_STEPS,
+    FeatureQuestion,
+    FollowQuestion,
+    OneStepScores,
+    add_people,
+)
 from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 
 from pipeline.logs.observed_rows import Asked, MomentSums, ObservedScores
-from pipeline.mdp.directions import directions
 from pipeline.mdp.features import ObservedMap
-from pipeline.mdp.linear_policy import LinearPolicy
+from pipeline.mdp.linear_policy import LinearPolicy, directions
 from pipeline.statistics import linear_sums
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import BallMoves, table_moves

@@ -5,10 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.logs import one_step_rows, one_step_sums
+from pipeline.logs import one_step_sums
 from pipeline.logs.aggregate import person_rows
-from pipeline.logs.one_step_rows import RETURN_STEPS
-from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, add_people
+from pipeline.logs.one_step_sums import RETURN_STEPS, FeatureQuestion, FollowQuestion, add_people
 from pipeline.statistics import one_step_layout
 from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
 from tests.conftest import slow
@@ -127,8 +126,8 @@ def test_squares_and_costs_are_those_that_were_proved():
 
 def test_rows_enter_while_the_past_leaves_room_and_a_longer_question_is_refused():
     user, weight = np.array([0, 0, 0, 0, 1, 1]), np.array([WEIGHT, 0, WEIGHT, WEIGHT, 1, WEIGHT])
-    assert one_step_rows.enough_left(user, weight, 2 * WEIGHT).tolist() == [True, True, True, False, True, True]
-    assert one_step_rows.enough_left(user, weight, WEIGHT).tolist() == [True, False, False, False, True, False]
+    assert one_step_sums.enough_left(user, weight, 2 * WEIGHT).tolist() == [True, True, True, False, True, True]
+    assert one_step_sums.enough_left(user, weight, WEIGHT).tolist() == [True, False, False, False, True, False]
     card = tiny("stationary", horizon=2)
     asked = question(card, 1)
     # a square that wraps to nothing is longer too
