@@ -890,6 +890,11 @@ def ingest(card: str) -> Dump:
             f"these are the bytes of snapshot {r['same_as']}: `run --edition {r['same_as']}` replays its release for "
             "nothing. That is for you to know and to decide (docs/privacy.md)"
         )
+    if r["same_rows"]:
+        say(
+            f"warning: {', '.join(r['same_rows'])} holds the very same rows. Unless both cards name one ledger, their "
+            "budgets are not added up, and neither knows of the other's evaluations (docs/ledger.md, Names)"
+        )
     if r["problem"] is not None:
         say(f"reticent: {r['problem']}.  Snapshot {r['snapshot']} stays")
     return r

@@ -33,8 +33,9 @@ def ingest_job(card: CardLike, home: Home, work: Work = ALONE, frame: object = N
     """Logs -> the next edition and its quarantine, whatever came in; operator-only facts.
 
     ``work``: reports bytes done of all, and warnings for the operator.
-    Returns sizes, and rows set aside by rule; ``same_as`` is the first edition of the very same bytes, ``problem`` says
-    how the log does not fit its card, and ``report`` the counts of people at each rule.
+    Returns sizes, and rows set aside by rule; ``same_as`` is the first edition of the very same bytes,
+    ``same_rows`` are other datasets with the very same rows, ``problem`` says how the log does not fit its card, and
+    ``report`` the counts of people at each rule.
     Raises CardError if the card or a file is wrong.
     """
     card = card_at(card, home.shelf)
@@ -55,6 +56,7 @@ def ingest_job(card: CardLike, home: Home, work: Work = ALONE, frame: object = N
         "partitions": s.partitions,
         "folder": str(s.folder),
         "same_as": store.earlier_twin(home.store, s),
+        "same_rows": store.same_rows(home.store, s),
         "problem": problem,
         "report": ingest_report(s, card),
     }

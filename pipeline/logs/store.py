@@ -364,6 +364,16 @@ def earlier_twin(store: Path, snapshot: Snapshot) -> int | None:
     return next((s.number for s in earlier if s.source_digest == snapshot.source_digest), None)
 
 
+def same_rows(store: Path, snapshot: Snapshot) -> list[str]:
+    """Names of the other datasets of a store with an edition of the very same rows; for the operator only."""
+    others = (p.name for p in sorted(store.iterdir()) if p.is_dir() and p.name != snapshot.dataset)
+    return [
+        name
+        for name in others
+        if any(s.rows and s.data_digest == snapshot.data_digest for s in snapshots(store, name, readable=True))
+    ]
+
+
 def _begun(lineage: Path) -> int | None:
     note = lineage / _BEGUN
     try:

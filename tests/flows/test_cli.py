@@ -139,6 +139,16 @@ def test_a_last_step_that_would_count_nowhere_is_said_at_ingest(tmp_path, visits
     assert "ends = ['end']" in invoke(*ingest).stderr
 
 
+def test_the_same_rows_under_another_name_are_said_at_ingest(tmp_path, visits):
+    ingest = ("--home", tmp_path / "home", "ingest", visits)
+    assert "the very same rows" not in invoke(*ingest).stderr
+    change(visits / "card.toml", 'name = "visits"', 'name = "calls"')
+    done = invoke(*ingest)
+    assert "warning: visits holds the very same rows" in done.stderr and done.exit_code == 0
+    add(visits / "visits.csv", "another,mild,low,0,severe,low,1\n")
+    assert "the very same rows" not in invoke(*ingest).stderr
+
+
 def test_labels_that_fit_no_row_are_told_before_they_cost_a_budget(tmp_path, visits):
     change(visits / "card.toml", 'labels = ["mild", "severe"]', "labels = 2")
     problem = ingest_job(str(visits), home_at(tmp_path / "home"))["problem"]
