@@ -440,7 +440,7 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
         raise CardError(f"{where}: {e}") from None
     # an estimator that can weigh rows by them has this attribute
     if terms.logged and not hasattr(evaluation, "logged"):
-        raise CardError(f"{logged}: {evaluation.estimator} weighs nothing by them; take it out")
+        raise CardError(f"{logged}: {terms.agent} weighs nothing by them; take it out")
     if terms.logged and card.source.columns.behavior_prob is None:
         raise CardError(f"{logged}: {card.name} maps no column to source.columns.behavior_prob; map it, or take it out")
     judging, rho = float(terms.judging(card)), terms.ask().zcdp()

@@ -234,7 +234,7 @@ def test_the_release_is_asked_unless_the_recipe_says_otherwise(odds):
     ("agent", "more", "mapped", "why"),
     [
         ("dp-apvi", LOGGED, False, r"shop maps no column to source\.columns\.behavior_prob"),
-        ("dp-one-step", LOGGED, True, "one-step-dr weighs nothing by them; take it out"),
+        ("dp-one-step", LOGGED, True, "dp-one-step weighs nothing by them; take it out"),
         ("dp-apvi", '[evaluate]\nprobabilities = "logged"\n', True, "nobody evaluates; give people"),
         ("dp-apvi", f'{HELD}probabilities = "guessed"\n', True, "released"),
     ],
