@@ -343,7 +343,7 @@ def decide(
             "often enough to tell."
         )
     elif confounding is not None and confounding.status == "seen":
-        answer, why = "withheld", confounding.why
+        answer, why = "withheld", confounding.why + (_CAPPED if _capped(data) else "")
     elif evaluated.ratios is not None and abs(evaluated.ratios) > PLACEBO:
         answer = "withheld"
         why = (
@@ -421,7 +421,8 @@ def _apart(
     causes = [
         f"of noise, where states, actions and steps are many for so few people ({_four_times(evaluated, rho)})",
         "of rows that lead nowhere (source.last_row)",
-        *(["of rows beyond domain.cell_cap", "of steps that are not alike"] if alike else []),
+        *(["of rows beyond domain.cell_cap"] if _capped(data) else []),
+        *(["of steps that are not alike"] if alike else []),
     ]
     if isinstance(data, DeclaredTables) and data.start == "declared":
         causes += ["of a domain.start that is not the log's"]
@@ -433,6 +434,11 @@ def _apart(
         f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores. Such "
         f"a gap comes {', '.join(causes[:-1])} or {causes[-1]}."
     )
+
+
+def _capped(data: DeclaredTables | DeclaredPlant) -> bool:
+    """Whether tables may lack rows because a person did the same there too often: these say little of practice."""
+    return isinstance(data, DeclaredTables) and data.dynamics == "stationary" and data.cell_cap is not None
 
 
 def _four_times(evaluated: Evaluated, rho: float | None) -> str:
@@ -598,6 +604,10 @@ _COURSE = " Effects that come later count only as far as the recorded state hold
 _ALIKE = (
     " The card says that steps are alike: a choice that follows the step is a hidden trait here, and `reticent "
     "inspect` looks for it."
+)
+_CAPPED = (
+    " So do rows beyond domain.cell_cap, which leaves out what is done again and again: without it tables know what "
+    "practice does."
 )
 _BLIND = "so no check on this log can see a trait that moves only the outcome."
 

@@ -354,6 +354,25 @@ def test_noise_is_named_where_released_tables_are_too_thin_for_practice(tmp_path
     assert not any(key in verdict.why for key in no_cause)
 
 
+def test_a_cap_of_rows_that_hides_what_practice_does_is_named(tmp_path: Path) -> None:
+    """An honest log: who is ill mostly stays so, and the mild drug is what most of them get, again and again."""
+    g, people, log = np.random.default_rng(11), 6_000, list[pl.DataFrame]()
+    ill = g.random(people) < 0.5
+    for h in range(10):
+        strong = g.random(people) < 0.15
+        log.append(visits(h, np.arange(people), ill, strong, g.random(people) < 0.4 - 0.3 * ill + 0.3 * strong))
+        ill = np.where(g.random(people) < 0.7, ill, g.random(people) < 0.8 - 0.6 * strong)
+    changes = {"users_public = 20000": "users_public = 6000"}
+    capped = {"horizon = 3\n": 'horizon = 10\ndynamics = "stationary"\ncell_cap = 1\n'}
+    _, verdict = page_of(tmp_path, pl.concat(log), changes | capped, "dp-apvi")
+    assert verdict.answer == "withheld" and "A sum that must come out as zero" in verdict.why
+    assert "domain.cell_cap" in verdict.why
+    # without it nothing is amiss, and a page that withholds for another reason names no such cap
+    free = {"horizon = 3\n": 'horizon = 10\ndynamics = "stationary"\n'}
+    _, verdict = page_of(tmp_path, pl.concat(log), changes | free, "dp-apvi")
+    assert verdict.answer == "better" and "domain.cell_cap" not in verdict.why
+
+
 def test_advice_to_have_more_people_stays_inside_of_what_was_measured(tmp_path: Path) -> None:
     """An outcome at the last of eight steps, ten actions: 80,000 of whom half judge would be more than was measured."""
     g, who, log = np.random.default_rng(10), np.arange(PEOPLE), list[pl.DataFrame]()
