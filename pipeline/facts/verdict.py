@@ -153,8 +153,9 @@ class Verdict(Part):
     unsaid
         Whether nobody vouches for what no released number shows: that states were recorded before choices and actions
         as chosen, that no person, outcome or step is missing, as of people beyond the declared number or behind a gap,
-        that the same comes of a choice on all days, that nobody gains what another loses, and that states,
-        actions, score and vetoes were not chosen by what came of choices in this log.
+        that the same comes of a choice on all days, that each choice was made for one person alone, that nobody gains
+        what another loses, and that states, actions, score and vetoes were not chosen by what came of choices in this
+        log.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -212,6 +213,8 @@ class Verdict(Part):
             ]
             # a log of a year in which a drug stopped to help says better of what does harm today
             found += ["the same comes of a choice on all days"]
+            # sites that draw one choice for all their people: their luck looks like its effect
+            found += ["each choice was made for one person alone"]
             found += ["what is done for one, or comes of it, changes nothing for another"]
             # codes grouped by which drug had helped more, in this log, made a drug that does nothing look better
             found += ["states, actions, score and vetoes were not chosen by what came of choices in this log"]

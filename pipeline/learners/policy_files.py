@@ -207,8 +207,18 @@ def decision_labels(card: Card, states: Sequence[str] | None = None) -> Body:
         "vetoes": [[str(s), str(a)] for s, a in d.vetoes],
         # declared, so that a raw value can be looked up where no card is at hand
         "state_column": d.states.model_dump(mode="json", exclude={"features"}),
+        **_written(card),
         "elsewhere": ELSEWHERE,
     }
+
+
+def _written(card: Card) -> Body:
+    """How the log writes the numbers of the state's bins; nothing where it writes them as everybody does."""
+    bins, source = card.domain.states.bins, card.source
+    units = None if bins is None or not isinstance(bins.by, str) else (source.units or {}).get(bins.by)
+    if bins is None or (source.numbers is None and units is None):
+        return {}
+    return {"written": {"numbers": source.numbers, "units": units}}
 
 
 def decision_files(card: Card, policy: Policy) -> PolicyFiles:
@@ -449,9 +459,10 @@ class StoredDecisions:
                     f"{self.of.run}: this folder does not say how raw values are read; `reticent run` its recipe again "
                     "(a committed release is replayed at no cost)"
                 )
-            from pipeline.logs.decode import index_states
+            from pipeline.logs.decode import as_written, index_states
 
-            index = index_states(values, States.model_validate(self.labels["state_column"]))
+            written = as_written(values, **self.labels.get("written", {}))
+            index = index_states(written, States.model_validate(self.labels["state_column"]))
         else:
             position = {label: i for i, label in enumerate(labels)}
             index = np.fromiter((position.get(x, -1) for x in values), dtype=np.int64, count=len(values))

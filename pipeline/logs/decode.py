@@ -783,6 +783,16 @@ def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[
 UNREADABLE, UNDECLARED = -1, -2
 
 
+def as_written(
+    values: Sequence[str | None], numbers: NumbersForm | None = None, units: Mapping[str, float] | None = None
+) -> Sequence[str | None]:
+    """Cells as ``ingest`` reads them where the card says how its log writes numbers, and which units stand behind."""
+    if numbers is None and units is None:
+        return values
+    cells = pl.Series("cell", values, dtype=pl.String).to_frame()
+    return cells.select(plain_cell(pl.first(), numbers, units)).to_series().to_list()
+
+
 def index_states(values: Sequence[str | None], states: States) -> Integers:
     """Index of each raw value among live states and ends.
 

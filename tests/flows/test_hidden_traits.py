@@ -45,6 +45,7 @@ UNSAID = [
     "each state was recorded before its choice and each action as it was chosen",
     "no person, outcome or step is missing or there twice",
     "the same comes of a choice on all days",
+    "each choice was made for one person alone",
     "what is done for one, or comes of it, changes nothing for another",
     "states, actions, score and vetoes were not chosen by what came of choices in this log",
 ]

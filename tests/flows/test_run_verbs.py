@@ -189,6 +189,16 @@ def test_raw_values_are_read_as_ingest_reads_them(tmp_path, states, raw, expecte
     assert [found[i]["state"] for i in which] == [known[i] for i in expected]
 
 
+def test_raw_numbers_are_read_in_the_notation_and_units_of_the_log(tmp_path):
+    made = card(labels=None, bins={"by": "sofa", "edges": [100]}, ends=["over"])
+    source = made.source.model_copy(update={"numbers": "1.234,5", "units": {"sofa": {"mg": 1.0, "g": 1000.0}}})
+    policy = policy_of(lay_out(tmp_path / "home" / "runs" / "r", made.model_copy(update={"source": source})))
+    raw = ["1.234", "1,234", "2 g", "99,9 mg", "0,2 g", "over"]
+    found, which = policy.decide(raw, np.zeros(len(raw), dtype=np.int64), raw=True)
+    known = [*made.domain.live_states, *made.domain.states.ends]
+    assert [known.index(found[i]["state"]) for i in which] == [1, 0, 1, 0, 1, 2]
+
+
 def test_an_unknown_state_or_step_is_refused_with_what_is_known_and_no_value(run):
     policy, steps = policy_of(run), np.zeros(4, dtype=np.int64)
     for raw in (False, True):

@@ -41,6 +41,7 @@ WHOM, COST = "For whom it changes", "What it costs in privacy"
 NOISE = 12.884098726725126 * math.sqrt(8)
 # conditions of every difference that no operator's word covers
 LOOK = "states, actions, score and vetoes were not chosen by what came of choices in this log"
+ALONE = "each choice was made for one person alone"
 APART = "what is done for one, or comes of it, changes nothing for another"
 WHOLE = "no person, outcome or step is missing or there twice"
 SAME = "the same comes of a choice on all days"
@@ -135,11 +136,11 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only():
             # the interval is as sure as before: the condition stands beside it
             assert verdict.answer == answer and verdict.improvement is not None
             assert verdict.improvement.status == "evaluated" and verdict.conditional and not verdict.holds
-            told, conditions = answer_of(verdict), f"{BEFORE}, {WHOLE}, {SAME}, {APART} and {LOOK} (95 %)"
+            told, conditions = answer_of(verdict), f"{BEFORE}, {WHOLE}, {SAME}, {ALONE}, {APART} and {LOOK} (95 %)"
             assert f"if the recorded state explains the choices, {conditions}" in told
             assert "than current practice" not in told
         for found in (evaluation(**ends), evaluation(**ends, past=-2.1 * sign)):
-            assert decided(found, data).conditions == [BEFORE, WHOLE, SAME, APART, LOOK]
+            assert decided(found, data).conditions == [BEFORE, WHOLE, SAME, ALONE, APART, LOOK]
         word = answer_of(decided(evaluation(**ends), data, recorded=True))
         assert word.startswith(f"{answer} than current practice by ")
     # what holds 0 claims nothing that hidden traits could have made
@@ -171,14 +172,14 @@ def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_c
     assert "if the policy hardly changes which states people come to (" in answer_of(led) and not led.holds
     both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
     words = f"outcomes, the 20 % of declared people without a usable record are like the others, {BEFORE}"
-    rest = f"no other person, outcome or step is missing or there twice, {SAME}, {APART} and {LOOK} ("
+    rest = f"no other person, outcome or step is missing or there twice, {SAME}, {ALONE}, {APART} and {LOOK} ("
     assert f"{words}, {rest}" in answer_of(both)
 
 
 def test_what_no_number_shows_to_be_missing_is_a_condition_but_for_simulated_people():
     report, verdict = judged("conditional"), judged("conditional").verdict
     assert verdict is not None
-    open_ = ["the recorded state explains the choices", BEFORE, WHOLE, SAME, APART, LOOK]
+    open_ = ["the recorded state explains the choices", BEFORE, WHOLE, SAME, ALONE, APART, LOOK]
     assert verdict.conditions == open_
     assert "Does what one person gets take anything from another?" in card(report, "What next")[1]
     assert " Rows without an outcome" in card(report, "How sure")[1]
@@ -614,7 +615,7 @@ def test_that_features_describe_the_values_is_a_condition_where_nothing_speaks_a
     assert "twelve directions" in card(shown, "How sure")[1]
     both = decided(evaluation(misfit=0.3), report.dataset, course=True, pays_at_the_end=True)
     assert (
-        f"outcomes, the declared features describe the values, {BEFORE}, {WHOLE}, {SAME}, {APART} and {LOOK} ("
+        f"outcomes, the declared features describe the values, {BEFORE}, {WHOLE}, {SAME}, {ALONE}, {APART} and {LOOK} ("
         in answer_of(both)
     )
 
