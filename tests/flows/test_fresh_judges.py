@@ -3,12 +3,11 @@
 import pytest
 
 from tests.flows.shop import add, card_text, change, rows, write_log, write_recipe
+from tests.flows.test_held_out_run import PEOPLE, call
 from tests.flows.verb import answer, invoke, refusal, told
 from tests.jobs import ledger_in
 
 pytestmark = pytest.mark.usefixtures("unread")
-
-PEOPLE = 3000
 
 
 def write(folder, name, share=None, rho=1.0, planner=""):
@@ -21,10 +20,6 @@ def lay_out(folder, kind="real", more=""):
     (folder / "card.toml").write_text(card_text(kind=kind, cap=40.0, people=PEOPLE) + more)
     write_log(folder, rows(PEOPLE))
     return folder
-
-
-def call(folder, *words, code=0):
-    return answer(folder / "home", *words, code=code)
 
 
 def ran(folder, recipe):
