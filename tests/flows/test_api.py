@@ -142,12 +142,9 @@ def test_a_frame_is_ingested_as_its_file_is(shop, tmp_path, given):
     assert rows[0].equals(rows[1]) and len(rows[0])
 
 
-def test_what_is_no_table_is_refused(shop, tmp_path):
+def test_a_frame_lies_where_only_the_operator_reads_it_and_a_number_is_none(shop, tmp_path, monkeypatch):
     with pytest.raises(reticent.CardError, match="a int is no table"):
         reticent.Store(tmp_path / "home").ingest(shop, 7)
-
-
-def test_a_frame_lies_where_only_the_operator_reads_it(shop, tmp_path, monkeypatch):
     seen = []
     real = os.umask(0)
     monkeypatch.setattr("flows.jobs.intake.ingest_edition", lambda *a, files, **k: seen.append(files[0].stat().st_mode))
@@ -168,6 +165,7 @@ def test_verbs_that_have_a_function_call_it():
 
 def test_every_verb_has_its_function():
     """What the shell can do, Python can: by a function of the door, or a method of what the door gives."""
+    assert set(reticent.__all__) <= set(dir(reticent)) and len(reticent.__all__) <= 34
     held = {"store": reticent.Store, "ledger": reticent.Book, "policy": reticent.Policy, "datasets": reticent}
     method = {
         ("datasets", "list"): "datasets",
@@ -211,10 +209,6 @@ def test_the_ledger_and_the_pointer_say_what_the_shell_says(shop, store, tmp_pat
     assert run.compare(run).a == run.name
 
 
-def test_the_door_names_few_things():
-    assert set(reticent.__all__) <= set(dir(reticent)) and len(reticent.__all__) <= 34
-
-
 @pytest.fixture
 def tended(tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
@@ -228,14 +222,11 @@ def found(tended):
     return {f.what: f for f in reticent.doctor(store=reticent.Store(tended.root)).findings}
 
 
-def test_a_healthy_home_is_healthy(tended):
+def test_a_healthy_home_is_healthy_and_a_new_one_is_no_fault(tended, tmp_path):
     seen = {what: f.ok for what, f in found(tended).items()}
     assert seen["store"] and seen["home's ledger"] and seen["prefect"] and seen["Prefect server"] is None
     assert seen["extra formats"] is not False
     assert answer(tended.root, "doctor")["ok"]
-
-
-def test_a_new_home_is_no_fault(tmp_path):
     assert found(reticent.Store(tmp_path / "new").home)["store"].ok is None and not (tmp_path / "new").exists()
 
 

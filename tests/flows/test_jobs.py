@@ -22,7 +22,18 @@ from tests.campaigns.bad_input import toml
 from tests.flows.office import edit
 from tests.flows.shop import add, change, contents, lay_out, rows, write_recipe
 from tests.flows.verb import answer, reticent
-from tests.jobs import facts_of, home_at, ingest_job, ledger_of, plan_job, policy_of, proof_of, register_job, run_job
+from tests.jobs import (
+    facts_of,
+    home_at,
+    ingest_job,
+    ledger_in,
+    ledger_of,
+    plan_job,
+    policy_of,
+    proof_of,
+    register_job,
+    run_job,
+)
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 
 pytestmark = pytest.mark.usefixtures("unread")
@@ -74,6 +85,7 @@ def test_the_certificate_recomputes_to_what_the_ledger_was_charged(ran):
     total = sum(Fraction(m["l2_squared"], 2 * m["variance"]) for m in proof["mechanisms"])
     assert Fraction(proof["rho_exact"]) == total == ledger_of(home).account("shop").spent
     assert set(proof["sha256"]) == {"release", "policy", "labels"}
+    assert (policy_of(home.runs / r["run"]).policy.probabilities[:, 0, 2] == 0).all(), "vetoed"
     text = json.dumps(proof)
     assert "data_digest" not in text and "quarantine" not in text
 
@@ -103,11 +115,6 @@ def test_plan_reads_no_rows_and_agrees_with_the_run(tmp_path, shop):
     assert plan_job(str(shop / "greedy.toml"), home)["allowed"] is False
 
 
-def test_vetoes_hold_in_the_written_policy(ran):
-    home, r = ran
-    assert (policy_of(home.runs / r["run"]).policy.probabilities[:, 0, 2] == 0).all()
-
-
 def test_the_baseline_on_exact_counts_is_marked_and_free(shop, home):
     r = run_job(str(shop / "exact.toml"), home)
     assert r["run"].endswith("simulation-not-private") and r["guarantee"]["epsilon"] is None
@@ -132,12 +139,16 @@ def real(tmp_path):
     return lay_out(tmp_path / "people", kind="real", ledger="books/ledger.db")
 
 
-def test_real_data_needs_a_registration_and_its_ledger_never_moves(tmp_path, real):
+def test_real_data_needs_a_registration_and_noise_of_the_system_and_its_ledger_never_moves(tmp_path, real):
     home = home_at(tmp_path / "home")
     ingest_job(str(real), home)
     with pytest.raises(BudgetError, match="does not exist"):
         run_job(str(real / "private.toml"), home)
     register_job(str(real), home)
+    for recipe, noise in (("private", SeededNoise(0)), ("exact", None)):
+        with pytest.raises(RealDataError):
+            run_job(str(real / f"{recipe}.toml"), home, noise=noise)
+    assert ledger_in(real / "books").account("shop").spent == 0
     run_job(str(real / "private.toml"), home)
     assert (real / "books" / "ledger.db").exists() and not (home.root / "ledger.db").exists()
     other = home_at(tmp_path / "other-home")
@@ -155,15 +166,6 @@ def test_nobody_spends_more_than_the_cap_of_real_people_in_the_shell(tmp_path):
     refused = reticent("run", shop / "private.toml", cwd=tmp_path)
     assert refused.returncode == 4 and ", left 1 of 1; ask for at most what is left" in refused.stderr
     assert answer(tmp_path / ".reticent", "ledger", "show", "--card", shop)["datasets"][0]["spent_rho"] == 0
-
-
-def test_real_data_refuses_seeded_and_no_noise_before_any_row(tmp_path, real):
-    home = home_at(tmp_path / "home")
-    register_job(str(real), home)
-    with pytest.raises(RealDataError):
-        run_job(str(real / "private.toml"), home, noise=SeededNoise(0))
-    with pytest.raises(RealDataError):
-        run_job(str(real / "exact.toml"), home)
 
 
 def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
