@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from flows.config.home import Home
 from pipeline.files import private_folder
 from pipeline.ledger.publication import KEY_FILE
+from reticent import Run, Store, run
 from tests.jobs import home_at, ingest_job, register_job
 
 CARD = """
@@ -109,6 +110,22 @@ def write_recipe(folder: Path, name: str, agent="dp-apvi", privacy="[privacy]\nr
     path = folder / f"{name}.toml"
     path.write_text(RECIPE.format(name=name, agent=agent, privacy=privacy) + more)
     return path
+
+
+def bare_recipe(folder: Path, name: str, agent: str, rest="", card="card.toml") -> Path:
+    """A recipe that leaves constants of planners out."""
+    path = folder / f"{name}.toml"
+    path.write_text(f'[recipe]\nname = "{name}"\ncard = "{card}"\nagent = "{agent}"\n{rest}\n')
+    return path
+
+
+def run_on_card(recipe: Path, *logs: Any) -> Run:
+    """A run of a recipe on the card beside it, of its files or of the last of some deliveries."""
+    card, store = recipe.with_name("card.toml"), Store(recipe.parent / "home")
+    store.register(card)
+    for log in logs or (None,):
+        store.ingest(card, log)
+    return run(recipe, store=store)
 
 
 def lay_out(folder: Path, *, log=None, **told: Any) -> Path:

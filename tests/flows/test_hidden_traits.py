@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from pipeline.facts.verdict import Verdict
-from reticent import Run, Store, run
-from tests.flows.shop import HELD, SCHEDULE, card_text, change, rows, write_log, write_recipe
+from tests.flows.shop import HELD, SCHEDULE, card_text, change, rows, run_on_card, write_log, write_recipe
 from tests.flows.verb import answer, invoke, refusal, told
 
 # a word on who was left out is false in one run of five thousand, and of a settled chance in none
@@ -159,19 +158,11 @@ def test_a_run_that_nobody_evaluates_says_nothing_of_hidden_traits(tmp_path: Pat
     assert night["verdict"]["confounding"] is None and night["promotion"]["promoted"]
 
 
-def ran(folder: Path, path: Path) -> Run:
-    """A recipe run on the card beside it."""
-    store = Store(folder / "home")
-    store.register(folder / "card.toml")
-    store.ingest(folder / "card.toml")
-    return run(path, store=store)
-
-
 def judged(folder: Path, card: str, log: pl.DataFrame) -> Verdict:
     """The verdict of ``dp-one-step`` on a log of calls."""
     log.write_parquet(folder / "log.parquet")
     (folder / "card.toml").write_text(card)
-    verdict = ran(folder, write_recipe(folder, "calls", "dp-one-step", more=HELD)).verdict
+    verdict = run_on_card(write_recipe(folder, "calls", "dp-one-step", more=HELD)).verdict
     assert verdict is not None and verdict.answer == "better"
     return verdict
 
@@ -345,23 +336,13 @@ actions = { column = "action", labels = ACTIONS }
 files = ["log.parquet"]
 columns = { user_id = "person", episode_id = "person", step = "step", reward = "paid" }
 """
-SELDOM_RECIPE = """
-[recipe]
-name = "seldom"
-card = "card.toml"
-agent = "{agent}"
-[privacy]
-rho = 3.0
-[evaluate]
-people = {people}
-"""
 
 
 def seldom_run(folder: Path, card: str, agent: str, people: float) -> tuple[str, str, str]:
     """Answer, reason and page of a run."""
     (folder / "card.toml").write_text(card)
-    (folder / "recipe.toml").write_text(SELDOM_RECIPE.format(agent=agent, people=people))
-    made = ran(folder, folder / "recipe.toml")
+    recipe = write_recipe(folder, "seldom", agent, "[privacy]\nrho = 3.0", f"[evaluate]\npeople = {people}\n")
+    made = run_on_card(recipe)
     return made.verdict.answer, made.verdict.why, (made.folder / "report.md").read_text()
 
 
