@@ -24,7 +24,7 @@ from flows.jobs import datasets
 from flows.jobs.nightly import watch_of
 from flows.server.serving import access
 from reticent import CardError
-from tests.flows.shop import lay_out
+from tests.flows.shop import bare_recipe, lay_out
 from tests.flows.verb import answer, invoke, refusal
 
 VERBS = Path(reticent.__file__).parent / "flows" / "verbs.py"
@@ -53,8 +53,8 @@ def test_a_run_on_discounted_rewards_is_worth_the_discounted_return(tmp_path):
     folder, made = lay_out(tmp_path / "shop", kind="synthetic"), reticent.Store(tmp_path / "home")
     visits = [f"u{u},1,{t},cold,mail,2,{t == 2}" for u in range(400) for t in range(3)]
     (folder / "log.csv").write_text("\n".join(["customer,visit,t,mood,offer,sale,left", *visits]))
-    (folder / "sure.toml").write_text('[recipe]\nname = "sure"\ncard = "card.toml"\nagent = "apvi"\n')
-    (folder / "known.toml").write_text((folder / "sure.toml").read_text() + '[evaluate]\nworld = "riverswim"\n')
+    for name, more in (("sure", ""), ("known", '[evaluate]\nworld = "riverswim"')):
+        bare_recipe(folder, name, "apvi", more)
     card = (folder / "card.toml").read_text().replace("steps = 2", "steps = 2000")
     worth = []
     for discount in ("", "discount = 0.5\n"):
@@ -67,7 +67,7 @@ def test_a_run_on_discounted_rewards_is_worth_the_discounted_return(tmp_path):
         reticent.plan(folder / "known.toml", store=made)
 
 
-def test_a_run_is_its_values(made, monkeypatch):
+def test_a_run_is_its_values_and_an_opened_one_says_the_same_but_not_what_was_left(made, monkeypatch):
     run = made[2]
     first = run.policy.to_polars()
     assert set(first["state"]) == {"cold", "warm"} and first["step"].max() == 2
@@ -82,6 +82,10 @@ def test_a_run_is_its_values(made, monkeypatch):
     page = run.report._repr_html_()
     assert page.startswith("<iframe sandbox") and "<script" not in page.split("srcdoc")[0]
     assert str(run.report.file) in repr(run.report) and "e^ε" in repr(run.report)
+    there = made[1].open("private", made[0])
+    assert there.facts == run.facts and there.verify().vouched
+    with pytest.raises(reticent.CardError, match="opened, not made here"):
+        _ = there.said
 
 
 def test_the_shell_says_what_python_says(made):
@@ -100,14 +104,6 @@ def test_a_plan_shows_itself_as_the_shell_does_and_as_tables_in_a_notebook(made)
     shell = invoke("--home", store.home.root, "plan", shop / "private.toml", "--no-quality")
     assert repr(plan) == str(plan) == shell.stdout.rstrip("\n") and len(repr(plan).splitlines()) > 8
     assert "<table>" in plan._repr_html_() and "lineage: cap 3" in plan._repr_html_()
-
-
-def test_an_opened_run_says_the_same_but_not_what_was_left(made):
-    shop, store, run = made
-    there = store.open("private", shop)
-    assert there.facts == run.facts and there.verify().vouched
-    with pytest.raises(reticent.CardError, match="opened, not made here"):
-        _ = there.said
 
 
 def test_refusals_are_exceptions_with_the_words_of_the_shell(shop, store, tmp_path):
@@ -277,17 +273,14 @@ def index(monkeypatch, tmp_path):
     return asked
 
 
-def test_a_log_is_fetched_once(index, tmp_path):
-    file = reticent.fetch("mine", shelf=tmp_path / "shelf")
-    assert file.read_text() == "x\n1\n" and "--no-deps" in index[0]
-    assert reticent.fetch("mine", shelf=tmp_path / "shelf") == file and len(index) == 1
-
-
-def test_another_log_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch):
-    expect(monkeypatch, "0" * 64)
-    with pytest.raises(reticent.CardError, match="nothing was kept"):
+def test_a_log_is_fetched_once_and_another_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(reticent.CardError, match="nothing was kept"):
+        expect(patch, "0" * 64)
         reticent.fetch("mine", shelf=tmp_path / "shelf")
     assert not (tmp_path / "shelf" / "mine" / "data").exists()
+    file = reticent.fetch("mine", shelf=tmp_path / "shelf")
+    assert file.read_text() == "x\n1\n" and "--no-deps" in index[0]
+    assert reticent.fetch("mine", shelf=tmp_path / "shelf") == file and len(index) == 2
 
 
 def test_what_cannot_be_fetched_is_said():

@@ -158,16 +158,13 @@ def test_the_page_says_what_other_people_say(shop, published):
     assert abs(found["placebo"]) < 4
 
 
-def test_one_entry_pays_for_both_parts(shop, published):
+def test_one_entry_pays_for_both_parts_a_replay_costs_nothing_and_the_verifier_makes_all_of_it_again(shop, published):
     (intent,) = [e for e in ledger(shop).entries() if e.kind == "INTENT"]
     parts = assert_pays_for_both(intent)
     assert Fraction(intent.body["rho"]) <= 1
     assert all(Fraction(98, 100) < Fraction(p["rho_exact"]) for p in parts), "both parts have the whole budget"
     assert {m["table"] for m in intent.body["mechanisms"]} >= {"n_sas", "b_sum", "b_square", "b_people"}
     assert told(shop, published, "certificate.json")["joint"]["rho_exact"] == intent.body["rho"]
-
-
-def test_a_replay_costs_nothing_and_the_verifier_makes_all_of_it_again(shop, published):
     assert_verified_and_free_again(shop, shop / "held.toml", published)
     snapshot = shop / "home" / "store" / "shop" / "snapshot-0001"
     assert not [p for p in snapshot.iterdir() if "parts" in p.name]

@@ -178,7 +178,7 @@ def torn(tmp_path) -> Path:
     return shop
 
 
-def test_people_episodes_and_rows_are_counted_by_rule_label_and_step(torn, tmp_path):
+def test_people_and_rows_are_counted_by_rule_label_and_step_and_those_lost_compared_with_those_kept(torn, tmp_path):
     r = reticent.Store(tmp_path / "home").ingest(torn)["report"]
     assert (r["people_lost"], r["people_kept"], r["share_lost"]) == (42, 358, 42 / 400)
     by = {one["rule"]: one for one in r["rules"]}
@@ -188,6 +188,9 @@ def test_people_episodes_and_rows_are_counted_by_rule_label_and_step(torn, tmp_p
     assert {"column": "sale", "label": "much", "rows": by["bad_reward"]["rows"]} in r["labels"]
     assert len(r["labels"]) == 2
     assert [one["step"] for one in r["steps"]] == ["0", "1", "2"]
+    differs = {d["column"]: d for d in r["differences"]}
+    assert differs["mood"]["speaks"] and differs["offer"]["speaks"] and differs["offer"]["label"] == "call"
+    assert differs["offer"]["share_lost"] > 0.9 > differs["offer"]["share_kept"]
 
 
 @pytest.mark.parametrize(
@@ -201,12 +204,6 @@ def test_what_cannot_be_read_is_shown_with_its_column(tmp_path, column, text):
     lay_out(tmp_path / "odd", log=log)
     r = reticent.Store(tmp_path / "home").ingest(tmp_path / "odd")["report"]
     assert {"column": column, "label": text, "rows": 20} in r["labels"]
-
-
-def test_those_lost_are_compared_with_those_kept(torn, tmp_path):
-    told = {d["column"]: d for d in reticent.Store(tmp_path / "home").ingest(torn)["report"]["differences"]}
-    assert told["mood"]["speaks"] and told["offer"]["speaks"] and told["offer"]["label"] == "call"
-    assert told["offer"]["share_lost"] > 0.9 > told["offer"]["share_kept"]
 
 
 def test_people_lost_at_random_are_like_those_kept(tmp_path):
@@ -265,7 +262,7 @@ def test_people_who_are_paid_more_than_the_declared_total_are_counted(tmp_path):
     assert "reward.total" not in invoke("--home", tmp_path / "other", "ingest", shop).stderr
 
 
-def test_a_look_into_the_quarantine_is_entered_in_the_ledger(torn, tmp_path):
+def test_a_look_into_the_quarantine_is_entered_in_the_ledger_and_a_purge_takes_its_page(torn, tmp_path):
     home = tmp_path / "home"
     ingested = reticent.Store(home).ingest(torn)
     told = answer(home, "inspect", torn, "--quarantine")
@@ -273,11 +270,6 @@ def test_a_look_into_the_quarantine_is_entered_in_the_ledger(torn, tmp_path):
     assert "e-mail" in invoke("--home", home, "inspect", torn, "--quarantine").stdout
     shown = answer(home, "ledger", "show")["datasets"][0]["inspections"]
     assert [one["snapshot"] for one in shown] == [1, 1]
-
-
-def test_a_purge_of_the_quarantine_takes_the_page(torn, tmp_path):
-    home = tmp_path / "home"
-    answer(home, "ingest", torn)
     answer(home, "store", "purge", torn, "--quarantine-only", "--yes")
     assert not list(home.rglob("ingest.html"))
     assert answer(home, "inspect", torn, "--quarantine")["report"]["purged"]

@@ -20,7 +20,7 @@ from pipeline.worlds.simulated_logs import write_record
 from reticent import BudgetError, CardError, load_card, load_recipe
 from tests.campaigns.bad_input import toml
 from tests.flows.office import edit
-from tests.flows.shop import add, change, contents, lay_out, rows, write_recipe
+from tests.flows.shop import add, bare_recipe, change, contents, lay_out, rows, write_recipe
 from tests.flows.verb import answer, reticent
 from tests.jobs import (
     facts_of,
@@ -311,15 +311,12 @@ def test_with_other_planner_code_it_is_none(measured, monkeypatch):
     assert status(folder, home) == "modelled"
 
 
-LAKE = '[recipe]\nname = "lake"\ncard = "card.toml"\nagent = "dp-apvi"\n\n[privacy]\nrho = 0.5\n'
-
-
 @pytest.mark.slow
 def test_an_episode_that_is_the_unit_is_no_person_in_any_page(tmp_path):
     home, folder = home_at(tmp_path / "home"), tmp_path / "lake"
     write_minari_hdf5(folder, LOG * 50)
     (folder / "card.toml").write_text(toml(cards()["Minari in HDF5"]), encoding="utf-8")
-    (folder / "private.toml").write_text(LAKE, encoding="utf-8")
+    bare_recipe(folder, "private", "dp-apvi", "[privacy]\nrho = 0.5")
     assert ingest_job(str(folder), home)["users"] == 200
     result = run_job(str(folder / "private.toml"), home)
     assert "replace one episode" in str(summary(RunAnswer.model_validate(result))[0])
@@ -349,8 +346,7 @@ def test_a_record_numbered_by_order_is_replaced_and_never_gone(tmp_path):
 def test_what_looks_at_a_records_number_needs_ids_of_its_own(extra, tmp_path):
     agent = "dp-apvi" if "nightly" in extra else "dp-vapvi"
     values = card_of_records(tmp_path, "RLDS")
-    recipe = tmp_path / "r.toml"
-    recipe.write_text(LAKE.replace("dp-apvi", agent) + "\n" + extra, encoding="utf-8")
+    recipe = bare_recipe(tmp_path, "r", agent, f"[privacy]\nrho = 0.5\n{extra}")
     with pytest.raises(CardError, match=r"r.toml: \[.*needs ids that no other record changes"):
         check_numbered(Setting(load_recipe(recipe), values, home_at(tmp_path / "home")))
     made_up = values.model_copy(update={"kind": "synthetic"})
