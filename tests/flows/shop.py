@@ -49,6 +49,22 @@ agent = "{agent}"
 constants = "practical"
 bounds = "tail"
 """
+PLAIN = """
+schema_version = 2
+name = "{name}"
+unit = {{ user = "{user}", users_public = {people} }}
+reward = {{ range = [0.0, 1.0] }}
+budget = {{ rho = 4.0, ledger = "ledger.db" }}
+{top}
+[domain]
+horizon = {horizon}
+states = {{ {states}ends = ["end"] }}
+actions = {{ {actions} }}
+{domain}
+[source]
+files = ["log.parquet"]
+columns = {{ user_id = "{user}", {columns} }}
+"""
 SCHEDULE = """
 [schedule]
 release = "nightly"
@@ -104,6 +120,12 @@ def card_text(*, name="shop", kind="synthetic", ledger=None, cap: float = 3.0, p
     """The card; real people have a ledger beside it."""
     ledger = ledger or ("ledger.db" if kind == "real" else "home")
     return CARD.format(name=name, kind=kind, ledger=ledger, cap=cap, people=people)
+
+
+def plain_card(name: str, user: str, people: int, horizon: int, *, states="", top="", domain="", **told: str) -> str:
+    """A card of version 2 of real people who are paid 0 or 1 a step; ``told``: ``actions`` and ``columns``."""
+    more = {"states": states, "top": top, "domain": domain, **told}
+    return PLAIN.format(name=name, user=user, people=people, horizon=horizon, **more)
 
 
 def write_recipe(folder: Path, name: str, agent="dp-apvi", privacy="[privacy]\nrho = 1.0", more="") -> Path:

@@ -193,6 +193,9 @@ def test_the_shell_prints_the_card_and_keeps_what_was_seen_apart(log, tmp_path):
             invoke("draft", log, "--to", tmp_path / place, "--last-row", "ends", catch_exceptions=False)
 
 
+MEDS = {"subject_id": 1, "time": "2025-01-01T08:00:00", "code": "LAB//lactate", "numeric_value": 1.2}
+
+
 @pytest.mark.parametrize(
     ("frame", "options", "said"),
     [
@@ -200,6 +203,10 @@ def test_the_shell_prints_the_card_and_keeps_what_was_seen_apart(log, tmp_path):
         ({"user": [1, 2], "b": [1, 1]}, {}, "cannot tell which column is the action"),
         ({"user": [1, 2, 3], "variant": ["a", "b", "a"], "paid": [1, 0, 0]}, {}, "no column is left for the state"),
         ({"user": [1, 2], "b": [1, 2]}, {"state": "c"}, "no column 'c'; the log has: user, b"),
+        # who lacks a column of states reads what the others were taken for
+        (weeks(200, 2, sofa=lambda i, h: (i + h) % 5, drug=xy, died=lambda i, h: i % 9 == 0), {}, "--reward sofa\\)"),
+        # events of MEDS were asked for a column of the state
+        ([MEDS] * 30, {}, "events of MEDS.*docs/card.md"),
     ],
 )
 def test_what_cannot_be_told_is_asked_for(frame, options, said):
@@ -932,12 +939,6 @@ def test_a_card_of_which_no_verdict_would_come_is_named_before_a_budget_is_spent
         assert (said in told_of(frame, paid="each")[1]) == found
 
 
-def test_events_of_meds_are_no_steps():
-    """They were asked for a column of the state."""
-    event = {"subject_id": 1, "time": "2025-01-01T08:00:00", "code": "LAB//lactate", "numeric_value": 1.2}
-    refuses("events of MEDS.*docs/card.md", pl.DataFrame([event] * 30))
-
-
 def test_a_folder_that_cannot_be_used_is_refused_before_anything_is_asked(tmp_path):
     files = [ward("n.csv", HEAD, range(40), tmp_path), ward("s.csv", "Pat.,a,b,c,d", range(50, 90), tmp_path)]
     assert "lies elsewhere" in refusal(tmp_path / "home", "draft", *files, "--to", tmp_path / "study")
@@ -977,11 +978,6 @@ def test_what_is_measured_next_is_not_offered_for_a_state():
     notes = told_of(frame, action="drug", reward="good", state="bp")[1]
     [beside] = [line for line in notes.split("\n") if line.startswith("not in the card")]
     assert "next_bp" not in beside and "--state bp --state zip" in beside
-
-
-def test_who_lacks_a_column_of_states_reads_what_the_others_were_taken_for():
-    frame = weeks(200, 2, sofa=lambda i, h: (i + h) % 5, drug=xy, died=lambda i, h: i % 9 == 0)
-    refuses(r"taken so far: .*--reward sofa\)", frame)
 
 
 PLAIN = "pid,visit,level,treatment,ok"

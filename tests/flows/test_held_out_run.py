@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 
 import pytest
 
@@ -16,6 +15,7 @@ from pipeline.learners.tabular_evaluation import CLIP
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.transaction import Transaction
 from reticent import load_card, load_recipe
+from tests.conftest import slow
 from tests.flows.shop import HELD, card_text, rows, write_log, write_recipe
 from tests.flows.verb import answer, invoke, refusal, told
 from tests.jobs import entries_of, home_at, ledger_of, run_job
@@ -113,7 +113,6 @@ def published(shop):
 
 # noise in a thin cell may look like another action: exact counts, or one action alone
 NO_NOISE = {"agent": "apvi", "privacy": ""}
-slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("declared", "asked"), [(OFFERS, NO_NOISE), slow('["mail"]', {})])

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pipeline.facts.verdict import Verdict
-from tests.flows.shop import HELD, SCHEDULE, card_text, change, rows, run_on_card, write_log, write_recipe
+from tests.flows.shop import HELD, SCHEDULE, card_text, change, plain_card, rows, run_on_card, write_log, write_recipe
 from tests.flows.verb import answer, invoke, refusal, told
 
 # a word on who was left out is false in one run of five thousand, and of a settled chance in none
@@ -23,21 +23,10 @@ END = (
     .replace('reward = "sale", terminated = "left"', 'next_state = "after"')
 )
 # no column says that a person is one visit
-CALLS = """
-schema_version = 2
-name = "calls"
-unit = { user = "caller", users_public = 20000 }
-reward = { range = [0.0, 1.0] }
-budget = { rho = 4.0, ledger = "ledger.db" }
-tolerance = {}
-[domain]
-horizon = 1
-states = { column = "call", labels = ["first", "again"], ends = ["end"] }
-actions = { column = "script", labels = ["short", "long"] }
-[source]
-files = ["log.parquet"]
-columns = { user_id = "caller", reward = "solved" }
-"""
+CALLS = plain_card(
+    "calls", "caller", 20_000, 1, states='column = "call", labels = ["first", "again"], ',
+    actions='column = "script", labels = ["short", "long"]', columns='reward = "solved"', top="tolerance = {}",
+)  # fmt: skip
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
 UNSAID = [
@@ -322,20 +311,10 @@ def test_nobody_is_said_to_be_needed_where_the_outcome_is_always_the_same(tmp_pa
 
 
 MANY = 60_000
-SELDOM = """
-schema_version = 2
-name = "seldom"
-unit = { user = "person", users_public = 60000 }
-reward = { range = [0.0, 1.0] }
-budget = { rho = 4.0, ledger = "ledger.db" }
-[domain]
-horizon = 2
-states = { column = "state", labels = 3, ends = ["end"] }
-actions = { column = "action", labels = ACTIONS }
-[source]
-files = ["log.parquet"]
-columns = { user_id = "person", episode_id = "person", step = "step", reward = "paid" }
-"""
+SELDOM = plain_card(
+    "seldom", "person", MANY, 2, states='column = "state", labels = 3, ', actions='column = "action", labels = ACTIONS',
+    columns='episode_id = "person", step = "step", reward = "paid"',
+)  # fmt: skip
 
 
 def seldom_run(folder: Path, card: str, agent: str, people: float) -> tuple[str, str, str]:

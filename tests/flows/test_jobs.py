@@ -134,13 +134,8 @@ def test_prices_in_cents_are_summed_to_the_cent(tmp_path):
     assert sum(found) == sum(2 * int(sale.removeprefix("0.")) - 100 for *_, sale, _ in log)
 
 
-@pytest.fixture
-def real(tmp_path):
-    return lay_out(tmp_path / "people", kind="real", ledger="books/ledger.db")
-
-
-def test_real_data_needs_a_registration_and_noise_of_the_system_and_its_ledger_never_moves(tmp_path, real):
-    home = home_at(tmp_path / "home")
+def test_real_data_needs_a_registration_and_noise_of_the_system_and_its_ledger_never_moves(tmp_path):
+    real, home = lay_out(tmp_path / "people", kind="real", ledger="books/ledger.db"), home_at(tmp_path / "home")
     ingest_job(str(real), home)
     with pytest.raises(BudgetError, match="does not exist"):
         run_job(str(real / "private.toml"), home)
@@ -168,10 +163,8 @@ def test_nobody_spends_more_than_the_cap_of_real_people_in_the_shell(tmp_path):
     assert answer(tmp_path / ".reticent", "ledger", "show", "--card", shop)["datasets"][0]["spent_rho"] == 0
 
 
-def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
-    home = home_at(tmp_path / "home")
-    register_job(str(real), home)
-    ingest_job(str(real), home)
+def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, opened):
+    real, home = opened(tmp_path)
     add(real / "private.toml", '[evaluate]\nworld = "riverswim"\n')
     r = run_job(str(real / "private.toml"), home)
     facts = json.loads((home.runs / r["run"] / "report.json").read_text())
@@ -180,9 +173,8 @@ def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
     assert set(facts["model_baselines"]) - {"practice"} == {"uniform", "best constant"}
 
 
-def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path):
-    folder, home = lay_out(tmp_path / "shop", cap=50.0), home_at(tmp_path / "home")
-    ingest_job(str(folder), home)
+def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path, opened):
+    folder, home = opened(tmp_path, kind="synthetic", cap=50.0)
     with pytest.raises(CardError, match="sampler = 'exact'"):
         run_job(fast_in(folder), home)
     assert plan_job(str(folder / "private.toml"), home)["spent_before"] == 0

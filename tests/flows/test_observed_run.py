@@ -25,7 +25,7 @@ from pipeline.statistics.linear_sums import Quantiser, StreamRows
 from reticent import CardError, load_card, load_recipe
 from tests.campaigns.cartpole_log import simulate, write_minari
 from tests.flows.observed import AGENTS, PEOPLE, ROOT, STEPS, cartpole, ingested, lay_out
-from tests.flows.shop import HELD, bare_recipe, run_on_card
+from tests.flows.shop import HELD, bare_recipe, plain_card, run_on_card
 from tests.flows.verb import answer, invoke, told
 from tests.jobs import foresee_job, home_at, ingest_job, ledger_of, plan_job, policy_of, proof_of, run_job
 
@@ -345,40 +345,11 @@ def test_a_center_moves_the_log_the_first_observations_and_the_policy(tmp_path):
 
 
 # one number decides who is treated and how they fare, both around one value; what is done changes nothing
-PEAK = """
-schema_version = 2
-name = "peak"
-unit = { user = "id", users_public = 40000 }
-reward = { range = [0.0, 1.0] }
-features = { kind = "fourier", waves = 4, bandwidth = 1.0, seed = 0 }
-source = { files = ["log.parquet"], columns = { user_id = "id", reward = "well" } }
-tolerance = {}
-budget = { rho = 4.0, ledger = "ledger.db" }
-[domain]
-horizon = 1
-states = { ends = ["end"] }
-actions = { column = "treated", labels = ["no", "yes"] }
-practice = "recorded"
-observation = { columns = ["level"], scale = [1.0], radius = 2.0 }
-"""
-# steps are alike, and no column names the next state
-ALIKE = """
-schema_version = 2
-name = "alike"
-unit = {{ user = "u", users_public = 20000 }}
-reward = {{ range = [0.0, 1.0] }}
-features = {{ kind = "{features}" }}
-source.files = ["log.parquet"]
-source.columns = {{ user_id = "u", episode_id = "u", step = "t", reward = "y" }}
-tolerance = {{}}
-budget = {{ rho = 4.0, ledger = "ledger.db" }}
-[domain]
-horizon = 2
-dynamics = "stationary"
-states = {{ {state}ends = ["end"] }}
-actions = {{ column = "a", labels = 2 }}
-{observed}
-"""
+PEAK = plain_card(
+    "peak", "id", 40_000, 1, actions='column = "treated", labels = ["no", "yes"]', columns='reward = "well"',
+    top='features = { kind = "fourier", waves = 4, bandwidth = 1.0, seed = 0 }\ntolerance = {}',
+    domain='practice = "recorded"\nobservation = { columns = ["level"], scale = [1.0], radius = 2.0 }',
+)  # fmt: skip
 SEEN = 'observation = { columns = ["x"], scale = [1.0], radius = 1.0 }'
 MANY, FEW_STEPS = 3000, 5
 JUDGED = {
@@ -469,9 +440,15 @@ def test_a_last_step_counts_where_steps_are_alike_and_no_column_names_the_next_s
         state = np.where(x < 0, "low", "high")
         log.append(pl.DataFrame({"u": range(people), "t": t, "x": x, "s": state, "a": a, "y": paid * 1.0}))
     pl.concat(log).write_parquet(tmp_path / "log.parquet")
-    state, features = ("", "affine") if observed else ('column = "s", labels = ["low", "high"], ', "one_hot")
-    seen = SEEN if observed else ""
-    (tmp_path / "card.toml").write_text(ALIKE.format(state=state, features=features, observed=seen))
+    states, features = ("", "affine") if observed else ('column = "s", labels = ["low", "high"], ', "one_hot")
+    # steps are alike, and no column names the next state
+    card = plain_card(
+        "alike", "u", people, 2, states=states, actions='column = "a", labels = 2',
+        columns='episode_id = "u", step = "t", reward = "y"',
+        top=f'features = {{ kind = "{features}" }}\ntolerance = {{}}',
+        domain=f'dynamics = "stationary"\n{SEEN * observed}',
+    )  # fmt: skip
+    (tmp_path / "card.toml").write_text(card)
     recipe = bare_recipe(tmp_path, "alike", "dp-vapvi", "[privacy]\nrho = 1.0\n[evaluate]\npeople = 0.5")
     verdict = run_on_card(recipe).verdict
     # each of two steps gains a quarter

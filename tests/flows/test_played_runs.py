@@ -84,22 +84,18 @@ def mixed(tmp_path_factory):
     return call(root / "home", "simulate", write(root, "private-linopt-po"))
 
 
-def test_the_suboptimality_is_that_of_the_policy_in_the_folder(mixed):
-    result = mixed
-    rows = pl.read_parquet(Path(result["folder"]) / "policy.parquet")
+def test_the_suboptimality_is_that_of_the_policy_in_the_folder_and_the_verdict_says_what_learning_it_cost(mixed):
+    rows = pl.read_parquet(Path(mixed["folder"]) / "policy.parquet")
     mdp = world_of(Trial("uniform", "riverswim_homogeneous", (("states", 3),), 1))
     p = np.zeros(mdp.shape)
     p[rows["step"], rows["state"], rows["action"]] = rows["probability"]
     # stochastic, and emitted as it is
     assert ((p > 0) & (p < 1)).any()
-    assert result["suboptimality"] == pytest.approx(optimum(mdp) - policy_value(mdp, p), abs=1e-12)
-    told = facts_of(Path(result["folder"])).simulation
+    assert mixed["suboptimality"] == pytest.approx(optimum(mdp) - policy_value(mdp, p), abs=1e-12)
+    told = facts_of(Path(mixed["folder"])).simulation
     mine = told.agents[0].suboptimality
     assert mine.lower <= mine.mean <= mine.upper and mine.level == 0.95
     assert told.price == pytest.approx(mine.mean - next(a for a in told.agents if a.role == "plain").suboptimality.mean)
-
-
-def test_the_verdict_says_what_it_is_worth_at_the_end_and_what_learning_it_cost(mixed):
     text = page_of(mixed)
     assert "an episode on average over 2 seeds" in text.splitlines()[0]
     assert "The 200 episodes from which it learnt lost" in text.splitlines()[0]

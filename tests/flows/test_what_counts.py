@@ -1,7 +1,7 @@
 """Plain logs through the Python door: which rewards a page counts, and why it withholds."""
 
 import re
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from flows.terminal.pages import warnings_of
 from pipeline.facts.verdict import Verdict
 from reticent import Store
+from tests.conftest import slow
 from tests.flows.shop import run_on_card, write_recipe
 
 # what is planted shows in nearly every run, and in every one of a settled chance
@@ -36,7 +37,6 @@ columns = { user_id = "who", episode_id = "stay", step = "visit", reward = "good
 """
 JUDGED = "[evaluate]\npeople = 0.5\n"
 WORD = 'practice = "recorded"\n'
-slow = partial(pytest.param, marks=pytest.mark.slow)
 _NAMES = (("ill", "well"), ("strong", "mild"))
 
 
