@@ -86,14 +86,15 @@ def test_disjoint_lineages_count_nobody_twice(ward, tmp_path):
 
 def test_whoever_is_declared_disjoint_from_one_more_ingests_again(ward, tmp_path):
     """The people of the other were not looked up at its ingest, although its ledger has no entry since."""
-    ward("a", 0, 300)
-    c, home = ward("c", 500, 300, apart=["a"])
+    a, home = ward("a", 0, 300)
+    ingest_job(str(a), home)
+    c, _ = ward("c", 500, 300, apart=["a"])
     b, _ = ward("b", 300, 300, apart=["a"])
     for folder in (b, c):
         ingest_job(str(folder), home)
     disjoint(ledger_in(tmp_path), "b", "c")
-    # whichever of the two said it
-    for folder, others in ((b, "a, c"), (c, "a, b")):
+    # and so does one that was declared by the others, if nobody was looked up at its ingest
+    for folder, others in ((b, "a, c"), (a, "b, c")):
         with pytest.raises(CardError, match=rf"before it was declared disjoint from {others}.*ingest again"):
             run(folder, home)
     ingest_job(str(b), home)
