@@ -52,6 +52,11 @@ class Shop(nights.Shop):
         return [e.kind for e in self.ledger.entries() if e.kind not in ("KEY", "DRAW")]
 
 
+@pytest.fixture
+def shop(tmp_path, monkeypatch) -> Shop:
+    return Shop(tmp_path, monkeypatch)
+
+
 NIGHTLY, MONTHLY = '[nightly]\nnights = 8\nfirst = "2026-01-01"\n', '[schedule]\nrelease = "monthly"\n'
 
 
@@ -105,8 +110,7 @@ def test_mended_and_ingested_again_it_runs_and_the_page_tells_of_the_gate(tmp_pa
     assert json.loads((folder / "certificate.json").read_text()) == proof
 
 
-def test_a_certificate_that_tells_of_another_gate_does_not_verify(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_a_certificate_that_tells_of_another_gate_does_not_verify(shop, tmp_path):
     folder = Path(shop.run()["folder"])
     text = (folder / "certificate.json").read_text()
     Store(shop.home.root).ledger(shop.folder).export(tmp_path / "all.json")
@@ -133,8 +137,7 @@ def test_one_person_decides_nothing_but_through_the_noise(tmp_path, monkeypatch)
     assert latest(shop.home.store, "shop").set_aside == {"unknown_label": 1} == {"unknown_label": len(wrong)}
 
 
-def test_a_release_of_before_there_were_gates_is_replayed_without_one(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_a_release_of_before_there_were_gates_is_replayed_without_one(shop):
     s = setting(str(shop.folder / "private.toml"), shop.home)
     # as a version without a gate drew it
     old = module.release_once(s.card, 1, s.plan, shop.ledger, shop.home.store, s.recipe.terms.noise())
@@ -146,8 +149,7 @@ def test_a_release_of_before_there_were_gates_is_replayed_without_one(tmp_path, 
     assert plan_job(str(shop.folder / "private.toml"), shop.home)["replays"]
 
 
-def test_plan_lists_the_gate_and_its_share(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_plan_lists_the_gate_and_its_share(shop):
     plan = plan_job(str(shop.folder / "private.toml"), shop.home)
     assert plan["mechanisms"][0]["table"] == "set_aside"
     assert plan["rho"] <= 1.0 and plan["mechanisms"][0]["rho"] == 0.02
@@ -159,8 +161,7 @@ def test_plan_lists_the_gate_and_its_share(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "share"), [("private", "0.1"), slow("both", "0.02"), slow("pure", "0.02")])
-def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, monkeypatch, name, share):
-    shop = Shop(tmp_path, monkeypatch)
+def test_the_whole_run_costs_no_more_than_was_asked(shop, name, share):
     recipe = shop.folder / f"{name}.toml"
     change(recipe, "[privacy]\n", f"[privacy]\ngate = {share}\n")
     answer = shop.run(name)
@@ -205,8 +206,7 @@ def test_plan_is_loud_where_nothing_stops_a_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("table", [False, slow(True)])
-def test_the_audit_attacks_the_gate(tmp_path, monkeypatch, table):
-    shop = Shop(tmp_path, monkeypatch)
+def test_the_audit_attacks_the_gate(shop, table):
     found = audit(shop.folder / "private.toml", store=Store(shop.home.root), draws=1500, table=table)
     first = found.verdicts[0]
     assert first.mechanism.startswith("the gate") and not first.violates and first.attained == pytest.approx(1)
@@ -273,8 +273,7 @@ def test_a_counter_of_before_there_were_gates_goes_on_without_one(tmp_path, monk
     assert "gate" not in proof_in(answer)
 
 
-def test_what_is_made_again_from_card_and_recipe_is_the_gated_run(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_what_is_made_again_from_card_and_recipe_is_the_gated_run(shop):
     answer = shop.run()
     folder, card = Path(answer["folder"]), load_card(shop.folder / "card.toml")
     proof = verify_run_job(folder, shop.ledger.entries, card)

@@ -12,11 +12,13 @@ import pytest
 from flows.jobs.book import Book
 from pipeline.ledger.steps import counters_problem, noise_problem
 from reticent import BudgetError, CardError, Store
-from tests.flows.nights import Shop, customers
+from tests.flows.nights import Shop, customers, shop
 from tests.flows.office import edit as edited
 from tests.flows.shop import bare_recipe, change
 from tests.flows.verb import invoke
 from tests.jobs import home_at, plan_job, run_job, wrong_of
+
+__all__ = ["shop"]
 
 
 def verb(shop, *args):
@@ -51,8 +53,7 @@ def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, m
     assert "counter (tree, 8 nights from 2026-01-01 to 2026-01-08): paid once for all of them, 2 drawn" in shown.output
 
 
-def test_run_takes_a_night_by_date_and_the_ledger_shows_it(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_run_takes_a_night_by_date_and_the_ledger_shows_it(shop):
     shop.on(5)
     shop.deliver(customers(0, 60))
     done = verb(shop, "run", shop.recipe, "--night", "2026-01-02", "--json")
@@ -194,8 +195,7 @@ FIRST, RHO = 'first = "2026-01-01"', "[privacy]\nrho = 1.0\n"
         ("dp-vapvi", RHO, FIRST, r"\[nightly\]"),
     ],
 )
-def test_a_recipe_that_no_counter_can_serve_is_refused(tmp_path, monkeypatch, agent, privacy, nightly, wrong):
-    shop = Shop(tmp_path, monkeypatch)
+def test_a_recipe_that_no_counter_can_serve_is_refused(shop, agent, privacy, nightly, wrong):
     recipe = bare_recipe(shop.folder, "x", agent, f"{privacy}[nightly]\n{nightly}")
     with pytest.raises(CardError, match=wrong):
         plan_job(str(recipe), shop.home)
