@@ -124,14 +124,12 @@ def home(tmp_path, visits):
     return found
 
 
-def test_a_last_step_that_would_count_nowhere_is_said_at_ingest(tmp_path, visits):
+def test_a_last_step_that_would_count_nowhere_and_labels_that_fit_no_row_are_said_at_ingest(tmp_path, visits):
     ingest = ("--home", tmp_path / "home", "ingest", visits)
     assert "ends = ['end']" not in invoke(*ingest).stderr
     change(visits / "card.toml", ', ends = ["end"]', "")
     assert "ends = ['end']" in invoke(*ingest).stderr
-
-
-def test_labels_that_fit_no_row_are_told_before_they_cost_a_budget(tmp_path, visits):
+    # labels that fit no row are told before they cost a budget
     change(visits / "card.toml", 'labels = ["mild", "severe"]', "labels = 2")
     problem = ingest_job(str(visits), home_at(tmp_path / "home"))["problem"]
     assert problem is not None and "not one of 300 rows is left (most broke unknown_label" in problem

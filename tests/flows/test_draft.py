@@ -276,14 +276,11 @@ def a_visit_late(*, closed: bool) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None)
 
 
-def test_an_outcome_that_is_written_a_visit_late_is_not_said_to_pay_nothing_at_first():
+def test_an_outcome_that_is_written_a_visit_late_does_not_pay_nothing_at_first_and_may_be_asked_about():
     notes = told_of(a_visit_late(closed=False), paid="each")[1]
     assert "those of first rows alone: 100.0% of the episodes are dropped" in notes
     assert "what came of the row before it" in notes and "unless empty = 0.0" not in notes
-
-
-def test_outcomes_a_visit_late_beside_a_last_row_without_an_action_are_asked_about():
-    """The last row's alone was moved to the row before, whose own was lost: .08 to .22 was said of .39."""
+    # the last row's alone was moved to the row before, whose own was lost: .08 to .22 was said of .39
     log = a_visit_late(closed=True)
     refuses("(?s)what came of the row before it.*--paid each", log)
     assert told_of(log, paid="each")[0]["source"]["last_row"] == "outcome"
@@ -997,12 +994,10 @@ def test_a_blank_behind_an_id_does_not_cut_a_person_in_two(tmp_path):
     assert (answer["users"], answer["episodes"], answer["quarantined"]) == (100, 100, {"two_spellings": 100})
 
 
-def test_a_log_of_which_most_lines_cannot_be_read_is_refused_for_that(tmp_path):
+def test_a_log_of_which_most_lines_cannot_be_read_is_refused_and_a_column_named_twice_is_said(tmp_path):
     broken = [line.replace(",a,", ',"a\nb",').replace(",b,", ',"b\na",') for line in FEW]
     refuses("400 lines cannot be read, and 0 can", lines_in(tmp_path, PLAIN, *broken))
-
-
-def test_a_column_that_is_named_twice_is_said(tmp_path):
+    # and of one with a column that is named twice that is said
     twice = lines_in(tmp_path, f"{PLAIN},more,more", *(f"{line},1,2" for line in FEW))
     assert "visits.csv names 'more' more than once" in told_of(twice)[1]
 

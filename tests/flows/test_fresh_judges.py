@@ -42,7 +42,7 @@ def first(shop):
     return ran(shop, write(shop, "plain"))[0], ran(shop, write(shop, "held", 0.3, rho=2.0))[0]
 
 
-def test_plan_says_how_many_teach_and_judge(shop):
+def test_plan_says_how_many_teach_and_judge_and_refuses_more(shop):
     found = call(shop, "plan", write(shop, "held", 0.3, rho=2.0), "--no-quality")
     assert found["people"] == {"teach": 1500, "judge": 900}
     found = call(shop, "plan", write(shop, "plain"), "--no-quality")
@@ -51,9 +51,7 @@ def test_plan_says_how_many_teach_and_judge(shop):
     assert found["visits_per_cell_if_even"] == 250
     page = invoke("--home", shop / "home", "plan", shop / "plain.toml", "--no-quality").output
     assert "people: about 1,500 teach and 0 judge, by a keyed hash of their id" in page
-
-
-def test_more_judges_than_are_reserved_are_refused(shop):
+    # more judges than are reserved
     why = "[evaluate] people = 0.6: the ledger of shop reserves 0.5 of its people for judging"
     assert why in refusal(shop / "home", "plan", write(shop, "many", 0.6), "--no-quality")
 

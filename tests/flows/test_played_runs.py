@@ -430,17 +430,15 @@ def test_one_step_whose_rewards_are_known_is_refused_as_a_recipe(recipe, tmp_pat
     assert "one step and known rewards" in refusal(tmp_path / "home", "simulate", recipe)
 
 
-def test_plan_says_that_a_simulation_is_free_and_that_counts_learn_where_a_mixture_does_not(recipe, tmp_path):
-    refused = refusal(tmp_path / "home", "plan", recipe)
-    assert "charged nothing" in refused and "proposal" not in refused
-    recipe.write_text(RECIPE.replace('"uniform"', '"private-linopt-vi"') + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n")
-    assert "`dp-ucbvi-jdp` learns from counts" in refusal(tmp_path / "home", "plan", recipe)
-
-
-def test_run_and_simulate_send_a_recipe_to_each_other(recipe, tmp_path):
+def test_verbs_send_a_recipe_to_each_other_and_plan_says_that_a_simulation_is_free(recipe, tmp_path):
     assert "reticent simulate" in refusal(tmp_path / "home", "run", recipe)
     with pytest.raises(CardError, match=r"needs \[recipe\] and \[world\]"):
         simulate("demo", store=Store(tmp_path / "home"))
+    refused = refusal(tmp_path / "home", "plan", recipe)
+    assert "charged nothing" in refused and "proposal" not in refused
+    # counts learn where a mixture does not
+    recipe.write_text(RECIPE.replace('"uniform"', '"private-linopt-vi"') + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n")
+    assert "`dp-ucbvi-jdp` learns from counts" in refusal(tmp_path / "home", "plan", recipe)
 
 
 def test_every_agent_has_playable_baselines_and_every_private_one_can_be_attacked():

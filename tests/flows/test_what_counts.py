@@ -124,14 +124,11 @@ def warned(folder: Path, log: pl.DataFrame, old: str, new: str, words: str) -> i
     return sum(words in warning for warning in warnings_of(report))
 
 
-def test_ingest_warns_of_rows_beyond_the_horizon(tmp_path: Path) -> None:
+def test_ingest_warns_of_rows_beyond_the_horizon_and_of_next_states_that_the_next_rows_contradict(tmp_path: Path):
     words = "rows beyond domain.horizon: what those pay counts nowhere"
     for horizon, found in ((1, 1), (4, 0)):
         assert warned(tmp_path, harmful_later(), "horizon = 3\n", f"horizon = {horizon}\n", words) == found
-
-
-def test_ingest_warns_of_next_states_that_the_next_rows_contradict(tmp_path: Path) -> None:
-    """A last row has no other: where steps are alike, `dp-apvi` advised the harmful action by them."""
+    # a last row has no other: where steps are alike, `dp-apvi` advised the harmful action by them
     for more, found in ((', next_state = "after" }', 1), (" }", 0)):
         log, old = _seen_right_after(500), 'reward = "good" }'
         assert warned(tmp_path, log, old, f'reward = "good"{more}', "take next_state out") == found
