@@ -121,6 +121,11 @@ class Shop:
         return ledger_in(self.folder if (self.folder / "ledger.db").exists() else self.home.root)
 
 
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    return Shop(tmp_path, monkeypatch)
+
+
 def customers(first: int, count: int, seed: int = 0) -> list[tuple]:
     """Rows of customers ``first, first + 1, ...``."""
     return [(f"c{int(user[1:]) + first}", *rest) for user, *rest in rows(count, seed)]

@@ -8,6 +8,7 @@ import polars as pl
 
 from flows.config.home import Home
 from tests.campaigns.cartpole_log import simulate
+from tests.flows.shop import bare_recipe
 from tests.jobs import home_at, ingest_job
 
 ROOT = Path(__file__).parents[2]
@@ -26,8 +27,7 @@ def lay_out(folder: Path, card: str, agents=AGENTS) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "card.toml").write_text(card)
     for name, (agent, rest) in agents.items():
-        recipe = f'[recipe]\nname = "{name}"\ncard = "card.toml"\nagent = "{agent}"\n{rest}\n'
-        (folder / f"{name}.toml").write_text(recipe)
+        bare_recipe(folder, name, agent, rest)
     return folder
 
 

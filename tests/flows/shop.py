@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from flows.config.home import Home
 from pipeline.files import private_folder
 from pipeline.ledger.publication import KEY_FILE
+from reticent import Run, Store, run
 from tests.jobs import home_at, ingest_job, register_job
 
 CARD = """
@@ -47,6 +48,22 @@ agent = "{agent}"
 [planner]
 constants = "practical"
 bounds = "tail"
+"""
+PLAIN = """
+schema_version = 2
+name = "{name}"
+unit = {{ user = "{user}", users_public = {people} }}
+reward = {{ range = [0.0, 1.0] }}
+budget = {{ rho = 4.0, ledger = "ledger.db" }}
+{top}
+[domain]
+horizon = {horizon}
+states = {{ {states}ends = ["end"] }}
+actions = {{ {actions} }}
+{domain}
+[source]
+files = ["log.parquet"]
+columns = {{ user_id = "{user}", {columns} }}
 """
 SCHEDULE = """
 [schedule]
@@ -105,10 +122,32 @@ def card_text(*, name="shop", kind="synthetic", ledger=None, cap: float = 3.0, p
     return CARD.format(name=name, kind=kind, ledger=ledger, cap=cap, people=people)
 
 
+def plain_card(name: str, user: str, people: int, horizon: int, *, states="", top="", domain="", **told: str) -> str:
+    """A card of version 2 of real people who are paid 0 or 1 a step; ``told``: ``actions`` and ``columns``."""
+    more = {"states": states, "top": top, "domain": domain, **told}
+    return PLAIN.format(name=name, user=user, people=people, horizon=horizon, **more)
+
+
 def write_recipe(folder: Path, name: str, agent="dp-apvi", privacy="[privacy]\nrho = 1.0", more="") -> Path:
     path = folder / f"{name}.toml"
     path.write_text(RECIPE.format(name=name, agent=agent, privacy=privacy) + more)
     return path
+
+
+def bare_recipe(folder: Path, name: str, agent: str, rest="", card="card.toml") -> Path:
+    """A recipe that leaves constants of planners out."""
+    path = folder / f"{name}.toml"
+    path.write_text(f'[recipe]\nname = "{name}"\ncard = "{card}"\nagent = "{agent}"\n{rest}\n')
+    return path
+
+
+def run_on_card(recipe: Path, *logs: Any) -> Run:
+    """A run of a recipe on the card beside it, of its files or of the last of some deliveries."""
+    card, store = recipe.with_name("card.toml"), Store(recipe.parent / "home")
+    store.register(card)
+    for log in logs or (None,):
+        store.ingest(card, log)
+    return run(recipe, store=store)
 
 
 def lay_out(folder: Path, *, log=None, **told: Any) -> Path:

@@ -24,7 +24,7 @@ from flows.jobs import datasets
 from flows.jobs.nightly import watch_of
 from flows.server.serving import access
 from reticent import CardError
-from tests.flows.shop import lay_out
+from tests.flows.shop import bare_recipe, lay_out
 from tests.flows.verb import answer, invoke, refusal
 
 VERBS = Path(reticent.__file__).parent / "flows" / "verbs.py"
@@ -53,8 +53,8 @@ def test_a_run_on_discounted_rewards_is_worth_the_discounted_return(tmp_path):
     folder, made = lay_out(tmp_path / "shop", kind="synthetic"), reticent.Store(tmp_path / "home")
     visits = [f"u{u},1,{t},cold,mail,2,{t == 2}" for u in range(400) for t in range(3)]
     (folder / "log.csv").write_text("\n".join(["customer,visit,t,mood,offer,sale,left", *visits]))
-    (folder / "sure.toml").write_text('[recipe]\nname = "sure"\ncard = "card.toml"\nagent = "apvi"\n')
-    (folder / "known.toml").write_text((folder / "sure.toml").read_text() + '[evaluate]\nworld = "riverswim"\n')
+    for name, more in (("sure", ""), ("known", '[evaluate]\nworld = "riverswim"')):
+        bare_recipe(folder, name, "apvi", more)
     card = (folder / "card.toml").read_text().replace("steps = 2", "steps = 2000")
     worth = []
     for discount in ("", "discount = 0.5\n"):
@@ -67,7 +67,7 @@ def test_a_run_on_discounted_rewards_is_worth_the_discounted_return(tmp_path):
         reticent.plan(folder / "known.toml", store=made)
 
 
-def test_a_run_is_its_values(made, monkeypatch):
+def test_a_run_is_its_values_and_an_opened_one_says_the_same_but_not_what_was_left(made, monkeypatch):
     run = made[2]
     first = run.policy.to_polars()
     assert set(first["state"]) == {"cold", "warm"} and first["step"].max() == 2
@@ -82,6 +82,10 @@ def test_a_run_is_its_values(made, monkeypatch):
     page = run.report._repr_html_()
     assert page.startswith("<iframe sandbox") and "<script" not in page.split("srcdoc")[0]
     assert str(run.report.file) in repr(run.report) and "e^ε" in repr(run.report)
+    there = made[1].open("private", made[0])
+    assert there.facts == run.facts and there.verify().vouched
+    with pytest.raises(reticent.CardError, match="opened, not made here"):
+        _ = there.said
 
 
 def test_the_shell_says_what_python_says(made):
@@ -100,14 +104,6 @@ def test_a_plan_shows_itself_as_the_shell_does_and_as_tables_in_a_notebook(made)
     shell = invoke("--home", store.home.root, "plan", shop / "private.toml", "--no-quality")
     assert repr(plan) == str(plan) == shell.stdout.rstrip("\n") and len(repr(plan).splitlines()) > 8
     assert "<table>" in plan._repr_html_() and "lineage: cap 3" in plan._repr_html_()
-
-
-def test_an_opened_run_says_the_same_but_not_what_was_left(made):
-    shop, store, run = made
-    there = store.open("private", shop)
-    assert there.facts == run.facts and there.verify().vouched
-    with pytest.raises(reticent.CardError, match="opened, not made here"):
-        _ = there.said
 
 
 def test_refusals_are_exceptions_with_the_words_of_the_shell(shop, store, tmp_path):
@@ -142,12 +138,9 @@ def test_a_frame_is_ingested_as_its_file_is(shop, tmp_path, given):
     assert rows[0].equals(rows[1]) and len(rows[0])
 
 
-def test_what_is_no_table_is_refused(shop, tmp_path):
+def test_a_frame_lies_where_only_the_operator_reads_it_and_a_number_is_none(shop, tmp_path, monkeypatch):
     with pytest.raises(reticent.CardError, match="a int is no table"):
         reticent.Store(tmp_path / "home").ingest(shop, 7)
-
-
-def test_a_frame_lies_where_only_the_operator_reads_it(shop, tmp_path, monkeypatch):
     seen = []
     real = os.umask(0)
     monkeypatch.setattr("flows.jobs.intake.ingest_edition", lambda *a, files, **k: seen.append(files[0].stat().st_mode))
@@ -168,6 +161,7 @@ def test_verbs_that_have_a_function_call_it():
 
 def test_every_verb_has_its_function():
     """What the shell can do, Python can: by a function of the door, or a method of what the door gives."""
+    assert set(reticent.__all__) <= set(dir(reticent)) and len(reticent.__all__) <= 34
     held = {"store": reticent.Store, "ledger": reticent.Book, "policy": reticent.Policy, "datasets": reticent}
     method = {
         ("datasets", "list"): "datasets",
@@ -211,10 +205,6 @@ def test_the_ledger_and_the_pointer_say_what_the_shell_says(shop, store, tmp_pat
     assert run.compare(run).a == run.name
 
 
-def test_the_door_names_few_things():
-    assert set(reticent.__all__) <= set(dir(reticent)) and len(reticent.__all__) <= 34
-
-
 @pytest.fixture
 def tended(tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
@@ -228,14 +218,11 @@ def found(tended):
     return {f.what: f for f in reticent.doctor(store=reticent.Store(tended.root)).findings}
 
 
-def test_a_healthy_home_is_healthy(tended):
+def test_a_healthy_home_is_healthy_and_a_new_one_is_no_fault(tended, tmp_path):
     seen = {what: f.ok for what, f in found(tended).items()}
     assert seen["store"] and seen["home's ledger"] and seen["prefect"] and seen["Prefect server"] is None
     assert seen["extra formats"] is not False
     assert answer(tended.root, "doctor")["ok"]
-
-
-def test_a_new_home_is_no_fault(tmp_path):
     assert found(reticent.Store(tmp_path / "new").home)["store"].ok is None and not (tmp_path / "new").exists()
 
 
@@ -286,17 +273,14 @@ def index(monkeypatch, tmp_path):
     return asked
 
 
-def test_a_log_is_fetched_once(index, tmp_path):
-    file = reticent.fetch("mine", shelf=tmp_path / "shelf")
-    assert file.read_text() == "x\n1\n" and "--no-deps" in index[0]
-    assert reticent.fetch("mine", shelf=tmp_path / "shelf") == file and len(index) == 1
-
-
-def test_another_log_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch):
-    expect(monkeypatch, "0" * 64)
-    with pytest.raises(reticent.CardError, match="nothing was kept"):
+def test_a_log_is_fetched_once_and_another_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(reticent.CardError, match="nothing was kept"):
+        expect(patch, "0" * 64)
         reticent.fetch("mine", shelf=tmp_path / "shelf")
     assert not (tmp_path / "shelf" / "mine" / "data").exists()
+    file = reticent.fetch("mine", shelf=tmp_path / "shelf")
+    assert file.read_text() == "x\n1\n" and "--no-deps" in index[0]
+    assert reticent.fetch("mine", shelf=tmp_path / "shelf") == file and len(index) == 2
 
 
 def test_what_cannot_be_fetched_is_said():

@@ -6,7 +6,7 @@ import pytest
 
 import reticent
 from reticent import BudgetError, Store
-from tests.flows.shop import add, change, lay_out
+from tests.flows.shop import add, bare_recipe, change, lay_out
 from tests.flows.verb import invoke
 from tests.flows.verb import reticent as shell
 from tests.jobs import home_at, ingest_job, inspect_job, proof_of, register_job, run_job
@@ -29,18 +29,19 @@ def test_a_home_without_a_folder_is_said_and_so_is_the_version():
 
 
 @pytest.mark.parametrize(
-    ("was", "written", "meant"),
+    ("load", "file", "was", "written", "meant"),
     [
-        ("horizon = 3", "horizn = 3", "horizon"),
-        ("users_public = 400", "user_public = 400", "users_public"),
-        ('terminated = "left"', 'terminate = "left"', "terminated"),
-        ('ends = ["gone"]', 'end = ["gone"]', "ends"),
+        (reticent.load_card, "card", "horizon = 3", "horizn = 3", "horizon"),
+        (reticent.load_card, "card", "users_public = 400", "user_public = 400", "users_public"),
+        (reticent.load_card, "card", 'ends = ["gone"]', 'end = ["gone"]', "ends"),
+        (reticent.load_recipe, "private", "rho = 1.0", "roh = 1.0", "rho"),
+        (reticent.load_recipe, "private", "[planner]", "[planer]", "planner"),
     ],
 )
-def test_a_wrong_key_of_a_card_is_answered_with_the_right_one(shop, was, written, meant):
-    change(shop / "card.toml", was, written)
-    with pytest.raises(reticent.CardError, match=rf"unknown key; did you mean '{meant}'\?"):
-        reticent.load_card(shop / "card.toml")
+def test_a_wrong_key_is_answered_with_the_right_one(shop, load, file, was, written, meant):
+    change(shop / f"{file}.toml", was, written)
+    with pytest.raises(reticent.CardError, match=rf"did you mean '{meant}'\?"):
+        load(shop / f"{file}.toml")
 
 
 def test_a_key_of_an_earlier_version_is_answered_with_what_to_do_instead(shop):
@@ -53,6 +54,7 @@ def test_a_key_of_an_earlier_version_is_answered_with_what_to_do_instead(shop):
     ("typed", "instead"),
     [
         ("register shop --disjoint-from=other", "separate people, separate ledgers"),
+        ("register shop --amend --disjoint-from other", "separate people, separate ledgers"),
         ("simulate --values", "docs/research.md"),
         ("simulate riverswim --values --json", "docs/research.md"),
         ("store export shop --to x", "the files that they came from"),
@@ -61,15 +63,6 @@ def test_a_key_of_an_earlier_version_is_answered_with_what_to_do_instead(shop):
 def test_so_is_a_verb_or_an_option_of_an_earlier_version(tmp_path, typed, instead):
     found = shell(*typed.split(), cwd=tmp_path)
     assert found.returncode == 2 and instead in found.stderr and "is no more" in found.stderr
-
-
-@pytest.mark.parametrize(
-    ("was", "written", "meant"), [("rho = 1.0", "roh = 1.0", "rho"), ("[planner]", "[planer]", "planner")]
-)
-def test_so_is_one_of_a_recipe(shop, was, written, meant):
-    change(shop / "private.toml", was, written)
-    with pytest.raises(reticent.CardError, match=rf"did you mean '{meant}'\?"):
-        reticent.load_recipe(shop / "private.toml")
 
 
 def test_a_rule_that_is_none_is_answered_too(shop, tmp_path):
@@ -119,8 +112,7 @@ def visits(tmp_path):
     head = "patient,visit1_state,visit1_drug,visit1_outcome,visit2_state,visit2_drug,visit2_outcome"
     lines = [f"p{i},mild,{'low' if i % 3 else 'none'},0,severe,low,{i % 2}" for i in range(300)]
     (folder / "visits.csv").write_text("\n".join([head, *lines]) + "\n")
-    recipe = '[recipe]\nname = "visits"\ncard = "card.toml"\nagent = "dp-apvi"\n[privacy]\nrho = 0.5\n'
-    (folder / "recipe.toml").write_text(recipe)
+    bare_recipe(folder, "recipe", "dp-apvi", "[privacy]\nrho = 0.5")
     return folder
 
 
@@ -132,11 +124,15 @@ def home(tmp_path, visits):
     return found
 
 
-def test_a_last_step_that_would_count_nowhere_is_said_at_ingest(tmp_path, visits):
+def test_a_last_step_that_would_count_nowhere_and_labels_that_fit_no_row_are_said_at_ingest(tmp_path, visits):
     ingest = ("--home", tmp_path / "home", "ingest", visits)
     assert "ends = ['end']" not in invoke(*ingest).stderr
     change(visits / "card.toml", ', ends = ["end"]', "")
     assert "ends = ['end']" in invoke(*ingest).stderr
+    # labels that fit no row are told before they cost a budget
+    change(visits / "card.toml", 'labels = ["mild", "severe"]', "labels = 2")
+    problem = ingest_job(str(visits), home_at(tmp_path / "home"))["problem"]
+    assert problem is not None and "not one of 300 rows is left (most broke unknown_label" in problem
 
 
 def test_the_same_rows_under_another_name_are_said_at_ingest(tmp_path, visits):
@@ -147,12 +143,6 @@ def test_the_same_rows_under_another_name_are_said_at_ingest(tmp_path, visits):
     assert "warning: visits holds the very same rows" in done.stderr and done.exit_code == 0
     add(visits / "visits.csv", "another,mild,low,0,severe,low,1\n")
     assert "the very same rows" not in invoke(*ingest).stderr
-
-
-def test_labels_that_fit_no_row_are_told_before_they_cost_a_budget(tmp_path, visits):
-    change(visits / "card.toml", 'labels = ["mild", "severe"]', "labels = 2")
-    problem = ingest_job(str(visits), home_at(tmp_path / "home"))["problem"]
-    assert problem is not None and "not one of 300 rows is left (most broke unknown_label" in problem
 
 
 def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(visits, home):

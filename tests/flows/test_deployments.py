@@ -242,6 +242,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_a_list_only_what_is_shipped_and_served_is_allowed(home, tmp_path, monkeypatch):
     monkeypatch.setenv(SERVED, str(tmp_path / "mine.toml"))
+    # a file of a shipped name in the working folder is not taken for it
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").write_text("")
     found = read_allowed()
     assert found.recipe("demo").name == "demo.toml" and found.recipe("demo").parent.name == "recipes"
     assert found.recipe(str(tmp_path / "mine.toml")) == tmp_path / "mine.toml"
@@ -253,12 +256,6 @@ def test_without_a_list_only_what_is_shipped_and_served_is_allowed(home, tmp_pat
         found.home_of(str(tmp_path))
     with found.enforced(), pytest.raises(CardError, match="only what its operator lists"):
         refuse_unlisted("clinic.worlds:ward")
-
-
-def test_a_file_of_a_shipped_name_in_the_working_folder_is_not_taken_for_it(home, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "demo").write_text("")
-    assert read_allowed().recipe("demo").name == "demo.toml"
 
 
 def test_what_is_listed_is_allowed_and_a_link_leads_nowhere_else(home, tmp_path):

@@ -26,10 +26,10 @@ from tests.flows.verb import answer, invoke, refusal
 DRAW = 11
 
 
-def clinic(people: int = 400) -> list[str]:
+def clinic() -> list[str]:
     """Visits on dates, labels with spaces and accents, rewards in cents, missing pressures, two cards a patient."""
     draw, lines = random.Random(DRAW), ["patient_id,clinic card,visit date,Blood pressure,traitement,cents"]
-    for who in range(people):
+    for who in range(400):
         day = date(2025, 1, 1)
         for visit in range(draw.randint(2, 4)):
             day += timedelta(days=draw.randint(20, 40))
@@ -135,15 +135,9 @@ def test_no_count_stands_in_the_card(log):
 
 @pytest.mark.parametrize(("first", "lacking"), [(0, False), (1, True)])
 def test_steps_that_are_counted_keep_their_column(tmp_path, first, lacking):
-    draw = random.Random(DRAW)
-    rows = [
-        {"student": f"s{i}", "week": first + h, "level": draw.choice("ab"), "hint": draw.choice("xy"), "score": 1.0}
-        for i in range(200)
-        for h in range(4)
-        if not (lacking and h == 2 and i % 9 == 0)
-    ]
-    values = told_of(pl.DataFrame(rows), last_row="unknown")[0]
-    source = values["source"]
+    frame = weeks(200, 4, level=ab, hint=lambda i, h: "xy"[(i + h) % 3 > 1], score=lambda i, h: 1.0)
+    frame = frame.filter(~((pl.col("week") == 2) & (pl.col("user") % 9 == 0) & lacking))
+    source = told_of(frame.with_columns(pl.col("week") + first), last_row="unknown")[0]["source"]
     assert source["columns"]["step"] == "week" and "order_by" not in source
     assert source.get("first_step", 0) == first and source.get("gap") == ("cut" if lacking else None)
 
@@ -187,11 +181,6 @@ def test_a_register_that_dies_leaves_no_drafted_card_without_its_look(drafted, m
         reticent.run(shop / "private.toml", store=store)
 
 
-def test_a_card_that_was_not_drafted_has_the_digest_it_had(tmp_path):
-    plain = reticent.load_card(lay_out(tmp_path / "shop") / "card.toml")
-    assert "provenance" not in plain.model_dump(exclude_defaults=True)
-
-
 def test_the_shell_prints_the_card_and_keeps_what_was_seen_apart(log, tmp_path):
     done = invoke("draft", log, "--user", "patient_id", "--last-row", "ends")
     assert done.exit_code == 0 and tomllib.loads(done.stdout)["unit"]["user"] == "patient_id"
@@ -204,16 +193,7 @@ def test_the_shell_prints_the_card_and_keeps_what_was_seen_apart(log, tmp_path):
             invoke("draft", log, "--to", tmp_path / place, "--last-row", "ends", catch_exceptions=False)
 
 
-@pytest.mark.parametrize(("people", "share"), [(400, None), (1700, 0.3)])
-def test_the_drafted_recipe_holds_people_out_where_there_are_enough_to_judge(tmp_path, people, share):
-    log = lines_in(tmp_path, *clinic(people))
-    answer(tmp_path / "home", "draft", log, "--user", "patient_id", "--last-row", "ends", "--to", tmp_path)
-    recipe = tmp_path / "recipe.toml"
-    assert tomllib.loads(recipe.read_text()).get("evaluate", {}).get("people") == share
-    assert tomllib.loads((tmp_path / "card.toml").read_text())["schema_version"] == 2
-    assert ("1,667 people" in recipe.read_text()) == (share is None)
-    answer(tmp_path / "home", "register", tmp_path / "card.toml")
-    answer(tmp_path / "home", "plan", recipe, "--no-quality")
+MEDS = {"subject_id": 1, "time": "2025-01-01T08:00:00", "code": "LAB//lactate", "numeric_value": 1.2}
 
 
 @pytest.mark.parametrize(
@@ -223,6 +203,10 @@ def test_the_drafted_recipe_holds_people_out_where_there_are_enough_to_judge(tmp
         ({"user": [1, 2], "b": [1, 1]}, {}, "cannot tell which column is the action"),
         ({"user": [1, 2, 3], "variant": ["a", "b", "a"], "paid": [1, 0, 0]}, {}, "no column is left for the state"),
         ({"user": [1, 2], "b": [1, 2]}, {"state": "c"}, "no column 'c'; the log has: user, b"),
+        # who lacks a column of states reads what the others were taken for
+        (weeks(200, 2, sofa=lambda i, h: (i + h) % 5, drug=xy, died=lambda i, h: i % 9 == 0), {}, "--reward sofa\\)"),
+        # events of MEDS were asked for a column of the state
+        ([MEDS] * 30, {}, "events of MEDS.*docs/card.md"),
     ],
 )
 def test_what_cannot_be_told_is_asked_for(frame, options, said):
@@ -280,10 +264,8 @@ def test_money_that_comes_at_the_end_of_sessions_of_any_length_is_counted(tmp_pa
 def test_rewards_that_lack_here_and_there_are_not_taken_for_nothing():
     frame = shop().with_columns(pl.when(pl.col("visitor") % 9 > 0).then(pl.lit(1.0)).alias("revenue"))
     values, notes = told_of(frame, last_row="ends")
-    assert (
-        "empty" not in values["reward"]
-        and "of the episodes are dropped for it (bad_reward), unless empty = 0.0" in notes
-    )
+    assert "empty" not in values["reward"]
+    assert "of the episodes are dropped for it (bad_reward), unless empty = 0.0" in notes
 
 
 def a_visit_late(*, closed: bool) -> pl.DataFrame:
@@ -294,14 +276,11 @@ def a_visit_late(*, closed: bool) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None)
 
 
-def test_an_outcome_that_is_written_a_visit_late_is_not_said_to_pay_nothing_at_first():
+def test_an_outcome_that_is_written_a_visit_late_does_not_pay_nothing_at_first_and_may_be_asked_about():
     notes = told_of(a_visit_late(closed=False), paid="each")[1]
     assert "those of first rows alone: 100.0% of the episodes are dropped" in notes
     assert "what came of the row before it" in notes and "unless empty = 0.0" not in notes
-
-
-def test_outcomes_a_visit_late_beside_a_last_row_without_an_action_are_asked_about():
-    """The last row's alone was moved to the row before, whose own was lost: .08 to .22 was said of .39."""
+    # the last row's alone was moved to the row before, whose own was lost: .08 to .22 was said of .39
     log = a_visit_late(closed=True)
     refuses("(?s)what came of the row before it.*--paid each", log)
     assert told_of(log, paid="each")[0]["source"]["last_row"] == "outcome"
@@ -438,15 +417,14 @@ def test_a_terminal_is_asked_and_its_answer_taken(tmp_path, monkeypatch):
 def visits(people: int = 60, **more) -> pl.DataFrame:
     """Two visits a person on different days; ``more``: a column and its cell of (person, visit)."""
     draw = random.Random(DRAW)
-    return pl.DataFrame(
-        [
-            {"patient": f"p{i}", "on": f"2026-01-{3 + 9 * h:02}", "mood": draw.choice("ab"), "drug": draw.choice("xyz")}
-            | {"score": draw.randint(0, 3)}
-            | {name: make(i, h) for name, make in more.items()}
-            for i in range(people)
-            for h in range(2)
-        ]
-    )
+    rows = [
+        {"patient": f"p{i}", "on": f"2026-01-{3 + 9 * h:02}", "mood": draw.choice("ab"), "drug": draw.choice("xyz")}
+        | {"score": draw.randint(0, 3)}
+        | {name: make(i, h) for name, make in more.items()}
+        for i in range(people)
+        for h in range(2)
+    ]
+    return pl.DataFrame(rows)
 
 
 def test_unique_date_times_are_never_episodes():
@@ -553,12 +531,30 @@ def test_a_last_row_that_holds_the_outcome_alone_is_no_step():
     assert "other" not in values["domain"]["actions"]
 
 
-def test_labels_in_several_spellings_are_one_and_shown():
-    spelt = ["50 mg", "50mg", "50 MG ", "none", "None"]
-    draft = reticent.draft(visits(600, dose=lambda i, h: spelt[(i + h) % 5]), action="dose", paid="each")
-    actions = tomllib.loads(draft.toml)["domain"]["actions"]
-    assert len(actions["labels"]) == 2 and len(actions["same_as"]) == 3
-    assert any("same_as" in note and "'50 MG '" in note for note in draft.notes)
+@pytest.mark.parametrize(
+    ("written", "labels", "same_as"),
+    [
+        (["50 mg", "50mg", "50 MG ", "none", "None"], ["50 mg", "none"], {"50mg": 0, "50 MG ": 0, "None": 1}),
+        # numbers that became floats
+        (["10.0", "10", "none"], ["10", "none"], {"10.0": 0}),
+        # a ward that went from mg to g in summer had each dose twice, and the policy moved people between the two
+        (
+            ["250 mg", "500mg", "0.1 mg", "0.25 g", "0.5 g", "100 µg"],
+            ["0.1 mg", "250 mg", "500mg"],
+            {"0.25 g": 1, "0.5 g": 2, "100 µg": 0},
+        ),
+        # in the order of their numbers
+        (["0 mg", "5 mg", "10 mg"], ["0 mg", "5 mg", "10 mg"], {}),
+    ],
+)
+def test_labels_in_several_spellings_are_one_and_shown(written, labels, same_as):
+    frame = visits(600, drug=lambda i, h: written[(i + h) % len(written)])
+    values, notes = told_of(frame, order="on", paid="each")
+    actions = values["domain"]["actions"]
+    same = {spelt: labels[at] for spelt, at in same_as.items()}
+    assert actions["labels"] == labels and actions.get("same_as", {}) == same
+    assert all(f"'{spelt}' is '{label}'" in notes for spelt, label in same.items())
+    assert ("is written in several ways" in notes) == bool(same)
 
 
 def test_a_state_of_several_columns_and_what_stays_out_are_said():
@@ -567,11 +563,6 @@ def test_a_state_of_several_columns_and_what_stays_out_are_said():
     states = told_of(frame, state=["mood", "age"])[0]["domain"]["states"]
     assert states["from"] == ["mood", "age"] and states["bins"]["mood"] == ["a", "b"]
     assert len(states["bins"]["age"]) == 2
-
-
-def test_ids_of_rows_ask_for_those_of_people():
-    frame = visits().rename({"patient": "who"}).with_row_index("uuid")
-    refuses(r"(?s)every row has its own 'uuid'.*--user who", frame)
 
 
 def test_what_fewer_than_twenty_people_have_stands_in_no_card(tmp_path):
@@ -708,16 +699,12 @@ def test_the_number_of_people_that_a_refusal_names_is_not_refused(tmp_path):
         change(told, new, old)
 
 
-def outcome_dates(i: int) -> tuple[str, str]:
-    """The day of admission, and of discharge: who died has none."""
-    day = date(2026, 1, 1) + timedelta(days=i % 50)
-    return str(day), "" if i % 12 == 0 else str(day + timedelta(days=5))
-
-
 @pytest.mark.parametrize("admitted", [False, True])
 def test_a_date_that_only_some_outcomes_have_orders_nothing(tmp_path, admitted):
     """One in twelve died and has no discharge: with it as the order of rows, the dead were dropped."""
-    rows = [(f"p{i}", "ab"[i % 2], "xyz"[i % 3], *outcome_dates(i), int(i % 12 > 0)) for i in range(600)]
+    days = [date(2026, 1, 1) + timedelta(days=i % 50) for i in range(600)]
+    left = ["" if i % 12 == 0 else str(day + timedelta(days=5)) for i, day in enumerate(days)]
+    rows = [(f"p{i}", "ab"[i % 2], "xyz"[i % 3], str(days[i]), left[i], int(i % 12 > 0)) for i in range(600)]
     names = ["patient", "mood", "drug", "admitted", "discharge_date", "survived"]
     frame = pl.DataFrame(rows, orient="row", schema=names)
     draft = reticent.draft(frame if admitted else frame.drop("admitted"))
@@ -862,11 +849,6 @@ def test_an_episode_ends_with_the_one_row_that_pays_where_no_state_knows_who_was
     assert "terminated" not in money.toml and any("looks better than it is" in note for note in money.notes)
 
 
-def test_a_number_that_became_a_float_is_the_label_that_it_was():
-    actions = told_of(visits(drug=lambda i, h: ["10.0", "10", "none"][i % 3]), order="on")[0]["domain"]["actions"]
-    assert actions["labels"] == ["10", "none"] and actions["same_as"] == {"10.0": "10"}
-
-
 def late(people: int = 60, **more) -> pl.DataFrame:
     """Visits whose outcome, yes or no, stands on the last row alone, beside a score that is no outcome."""
     frame = visits(people, back_at_work=lambda i, h: ("yes" if i % 2 else "no") if h else None, **more)
@@ -949,33 +931,9 @@ def test_a_card_of_which_no_verdict_would_come_is_named_before_a_budget_is_spent
     """Of 40 000 people and 14 steps half of the budget was spent, for "nobody measured"."""
     draw, said = random.Random(DRAW), "no verdict would come of this card. Intervals were measured from 2 to 12 steps"
     for steps, found in ((14, True), (4, False)):
-        rows = [
-            {"user": f"p{i}", "step": h, "mood": draw.choice("ab"), "action": draw.choice("xy"), "reward": i % 2}
-            for i in range(4_000)
-            for h in range(steps)
-        ]
-        assert (said in told_of(pl.DataFrame(rows), paid="each")[1]) == found
-
-
-def test_events_of_meds_are_no_steps():
-    """They were asked for a column of the state."""
-    event = {"subject_id": 1, "time": "2025-01-01T08:00:00", "code": "LAB//lactate", "numeric_value": 1.2}
-    refuses("events of MEDS.*docs/card.md", pl.DataFrame([event] * 30))
-
-
-def test_a_dose_in_grams_and_in_milligrams_is_one_action():
-    """A ward that went from mg to g in summer had each dose twice, and the policy moved people between the two."""
-    doses = [["250 mg", "500mg", "0.1 mg"], ["0.25 g", "0.5 g", "100 µg"]]
-    values, notes = told_of(visits(240, drug=lambda i, _: doses[i % 2][i // 2 % 3]), order="on")
-    actions = values["domain"]["actions"]
-    assert len(actions["labels"]) == 3 and len(actions["same_as"]) == 3
-    assert {actions["same_as"].get(x, x) for pair in zip(*doses, strict=True) for x in pair} == {*actions["labels"]}
-    assert "is written in several ways" in notes
-
-
-def test_doses_stand_in_the_order_of_their_numbers():
-    draft = reticent.draft(visits(dose=lambda i, h: f"{[0, 5, 10][(i + h) % 3]} mg"), action="dose")
-    assert tomllib.loads(draft.toml)["domain"]["actions"]["labels"] == ["0 mg", "5 mg", "10 mg"]
+        cells = {"mood": lambda *_: draw.choice("ab"), "action": lambda *_: draw.choice("xy")}
+        frame = weeks(4_000, steps, **cells, reward=lambda i, h: i % 2)
+        assert (said in told_of(frame, paid="each")[1]) == found
 
 
 def test_a_folder_that_cannot_be_used_is_refused_before_anything_is_asked(tmp_path):
@@ -1019,11 +977,6 @@ def test_what_is_measured_next_is_not_offered_for_a_state():
     assert "next_bp" not in beside and "--state bp --state zip" in beside
 
 
-def test_who_lacks_a_column_of_states_reads_what_the_others_were_taken_for():
-    frame = weeks(200, 2, sofa=lambda i, h: (i + h) % 5, drug=xy, died=lambda i, h: i % 9 == 0)
-    refuses(r"taken so far: .*--reward sofa\)", frame)
-
-
 PLAIN = "pid,visit,level,treatment,ok"
 FEW = [f"p{i},{h},{'ab'[(i + h) % 2]},{'xy'[i % 3 % 2]},{h}" for i in range(100) for h in (0, 1)]
 
@@ -1041,12 +994,10 @@ def test_a_blank_behind_an_id_does_not_cut_a_person_in_two(tmp_path):
     assert (answer["users"], answer["episodes"], answer["quarantined"]) == (100, 100, {"two_spellings": 100})
 
 
-def test_a_log_of_which_most_lines_cannot_be_read_is_refused_for_that(tmp_path):
+def test_a_log_of_which_most_lines_cannot_be_read_is_refused_and_a_column_named_twice_is_said(tmp_path):
     broken = [line.replace(",a,", ',"a\nb",').replace(",b,", ',"b\na",') for line in FEW]
     refuses("400 lines cannot be read, and 0 can", lines_in(tmp_path, PLAIN, *broken))
-
-
-def test_a_column_that_is_named_twice_is_said(tmp_path):
+    # and of one with a column that is named twice that is said
     twice = lines_in(tmp_path, f"{PLAIN},more,more", *(f"{line},1,2" for line in FEW))
     assert "visits.csv names 'more' more than once" in told_of(twice)[1]
 
@@ -1054,12 +1005,8 @@ def test_a_column_that_is_named_twice_is_said(tmp_path):
 def roles_of(columns: str) -> dict[str, str]:
     """Columns of the roles of a log of one row a person, whose columns are of numbers 0 to 9, words, or yes and no."""
     draw, n = random.Random(DRAW), 600
-    cells = {
-        "#": lambda: draw.randint(0, 9),
-        "%": lambda: draw.choice(["north", "south"]),
-        "?": lambda: draw.choice([0, 1]),
-    }
-    log = {name[:-1]: [cells[name[-1]]() for _ in range(n)] for name in columns.split()}
+    cells = {"#": range(10), "%": ["north", "south"], "?": [0, 1]}
+    log = {name[:-1]: draw.choices(cells[name[-1]], k=n) for name in columns.split()}
     values = tomllib.loads(reticent.draft(pl.DataFrame({"patient": [f"p{i}" for i in range(n)], **log})).toml)
     domain = values["domain"]
     roles = {"state": domain["states"]["column"], "action": domain["actions"]["column"]}
@@ -1110,19 +1057,8 @@ def test_scores_that_may_be_older_and_outcomes_that_are_worse_are_asked_about(co
 
 
 def test_a_dose_beside_a_drug_and_money_beside_a_click_are_named() -> None:
-    log = pl.DataFrame(
-        [
-            {
-                "patient": i,
-                "mood": "ab"[i % 2],
-                "drug": "xy"[i % 2],
-                "dose": "lh"[i % 2],
-                "clicked": i % 2,
-                "paid": i % 3,
-            }
-            for i in range(400)
-        ]
-    )
+    rows = [(i, "ab"[i % 2], "xy"[i % 2], "lh"[i % 2], i % 2, i % 3) for i in range(400)]
+    log = pl.DataFrame(rows, orient="row", schema=["patient", "mood", "drug", "dose", "clicked", "paid"])
     notes = told_of(log)[1]
     assert "'drug' is the action (what was done) by its name, and 'dose' may be: --action COLUMN" in notes
     assert "and 'clicked' may be: --reward COLUMN" in notes or "and 'paid' may be: --reward COLUMN" in notes
@@ -1130,11 +1066,7 @@ def test_a_dose_beside_a_drug_and_money_beside_a_click_are_named() -> None:
 
 
 def test_an_id_of_a_visit_asks_who_came() -> None:
-    log = pl.DataFrame(
-        [
-            {"visit_id": i, "holder": f"h{i % 700}", "mood": "ab"[i % 2], "drug": "xyz"[i % 3], "good": i % 2}
-            for i in range(2000)
-        ]
-    )
+    rows = [(i, f"h{i % 700}", "ab"[i % 2], "xyz"[i % 3], i % 2) for i in range(2000)]
+    log = pl.DataFrame(rows, orient="row", schema=["visit_id", "holder", "mood", "drug", "good"])
     refuses("every row has its own 'visit_id'.*\n.*\n  --user holder", log)
     assert told_of(log, user="visit_id")[0]["unit"]["user"] == "visit_id"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -286,15 +287,11 @@ def test_a_plan_of_a_long_calendar_does_not_read_the_ledger_for_each_month(tmp_p
     assert asked == ["2026-01", "2026-02", "2027-01"]
 
 
-def dies(*_: object) -> None:
-    raise MemoryError
-
-
 def test_a_calendar_whose_draws_die_for_ever_does_not_use_up_the_cap(tmp_path, clock, monkeypatch):
     """Every date is a release of its own, and each was paid for: a cap of 100 would have been gone in 100 nights."""
     exits: list[type[BaseException] | None] = []
     with monkeypatch.context() as broken:
-        broken.setattr(OsNoise, "gaussian", dies)
+        broken.setattr(OsNoise, "gaussian", Mock(side_effect=MemoryError))
         for day in WEEK:
             clock(day)
             try:

@@ -20,21 +20,18 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.worlds.surrogate import draw_surrogate
 from pipeline.worlds.world import barred
 from reticent import Card, load_card
-from tests.flows.shop import change, lay_out, write_recipe
+from tests.flows.shop import bare_recipe, change, lay_out, write_recipe
 from tests.flows.verb import answer, invoke, told
 from tests.jobs import foresee_job, home_at
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "datasets"
-COUNTS = '[recipe]\nname = "{name}"\ncard = "riverswim"\nagent = "{agent}"\n{more}'
 STEP = "[privacy]\nrho = 1.0\n"
 WORLD = '[evaluate]\nworld = "riverswim"\nbehaviour = "right-0.8"\n'
 
 
 def recipe(folder: Path, name: str, agent: str = "dp-apvi", more: str = STEP) -> str:
-    path = folder / f"{name}.toml"
-    path.write_text(COUNTS.format(name=name, agent=agent, more=more))
-    return str(path)
+    return str(bare_recipe(folder, name, agent, more, card="riverswim"))
 
 
 def test_the_band_repeats_itself_is_kept_and_orders_its_ends(tmp_path, few):

@@ -3,12 +3,11 @@
 import pytest
 
 from tests.flows.shop import add, card_text, change, rows, write_log, write_recipe
+from tests.flows.test_held_out_run import PEOPLE, call
 from tests.flows.verb import answer, invoke, refusal, told
 from tests.jobs import ledger_in
 
 pytestmark = pytest.mark.usefixtures("unread")
-
-PEOPLE = 3000
 
 
 def write(folder, name, share=None, rho=1.0, planner=""):
@@ -21,10 +20,6 @@ def lay_out(folder, kind="real", more=""):
     (folder / "card.toml").write_text(card_text(kind=kind, cap=40.0, people=PEOPLE) + more)
     write_log(folder, rows(PEOPLE))
     return folder
-
-
-def call(folder, *words, code=0):
-    return answer(folder / "home", *words, code=code)
 
 
 def ran(folder, recipe):
@@ -47,7 +42,7 @@ def first(shop):
     return ran(shop, write(shop, "plain"))[0], ran(shop, write(shop, "held", 0.3, rho=2.0))[0]
 
 
-def test_plan_says_how_many_teach_and_judge(shop):
+def test_plan_says_how_many_teach_and_judge_and_refuses_more(shop):
     found = call(shop, "plan", write(shop, "held", 0.3, rho=2.0), "--no-quality")
     assert found["people"] == {"teach": 1500, "judge": 900}
     found = call(shop, "plan", write(shop, "plain"), "--no-quality")
@@ -56,9 +51,7 @@ def test_plan_says_how_many_teach_and_judge(shop):
     assert found["visits_per_cell_if_even"] == 250
     page = invoke("--home", shop / "home", "plan", shop / "plain.toml", "--no-quality").output
     assert "people: about 1,500 teach and 0 judge, by a keyed hash of their id" in page
-
-
-def test_more_judges_than_are_reserved_are_refused(shop):
+    # more judges than are reserved
     why = "[evaluate] people = 0.6: the ledger of shop reserves 0.5 of its people for judging"
     assert why in refusal(shop / "home", "plan", write(shop, "many", 0.6), "--no-quality")
 
@@ -68,10 +61,8 @@ def test_half_of_the_people_teach_and_report_and_certificate_say_so(shop, first)
     assert all(any(line.startswith(said) for line in r["assumptions"]) for r in first)
     assert all(told(shop, r["run"], "certificate.json")["assumptions"] == r["assumptions"] for r in first)
     assert abs(held["evaluation"]["people"] - 900) < 150
-
-
-def test_the_same_recipe_judged_by_reserved_people_is_fresh(first):
-    assert "judged_before" not in first[1]["evaluation"] and first[1]["evaluation"]["look"] == 1
+    # the same recipe judged by reserved people is fresh
+    assert "judged_before" not in held["evaluation"] and held["evaluation"]["look"] == 1
 
 
 def test_another_recipe_is_told_that_its_judges_were_read(shop, first):

@@ -1,9 +1,8 @@
 """A log that breaks its card stops a run by a noisy count of people, before the main budget is spent."""
 
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,19 +11,18 @@ import pytest
 from flows.config.recipe import nightly_counter, setting
 from flows.jobs.proof import verify_run_job
 from flows.server.recorded import StepError, quietly
-from pipeline.ledger.ledger import Ledger
 from pipeline.logs.store import latest
 from pipeline.transaction import release_once as module
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.drawing import GateError
 from reticent import BudgetError, CardError, LogError, Store, audit, load_card
-from tests.flows.nights import stop_clock
-from tests.flows.shop import SCHEDULE, add, change, lay_out, rows, write_log
+from tests.conftest import slow
+from tests.flows import nights
+from tests.flows.shop import SCHEDULE, add, change, rows
 from tests.flows.verb import reticent
-from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, plan_job, proof_of, register_job, run_job, wrong_of
+from tests.jobs import plan_job, proof_of, run_job, wrong_of
 
 pytestmark = pytest.mark.usefixtures("unread")
-slow = partial(pytest.param, marks=pytest.mark.slow)
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
 
 
@@ -33,28 +31,18 @@ def typo(log, people=400):
     return [(u, v, t, "lukewarm" if m == "cold" and int(u[1:]) < people else m, *more) for u, v, t, m, *more in log]
 
 
-class Shop:
-    """A shop whose card tolerates nothing, and a log that may break it."""
+class Shop(nights.Shop):
+    """A shop whose card tolerates nothing, and a log that may break it; ``schedule``: of its recipe."""
 
-    def __init__(self, folder: Path, *, kind="real", cap=3.0, log=None, tolerance=STRICT):
-        self.folder = lay_out(folder / "shop", kind=kind, cap=cap, log=log)
-        self.card, self.home = self.folder / "card.toml", home_at(folder / "home")
-        add(self.card, tolerance)
-        if kind == "real":
-            register_job(str(self.folder), self.home)
-        self.ingest()
+    def __init__(self, folder: Path, monkeypatch, *, log=None, tolerance=STRICT, schedule="", **more):
+        super().__init__(folder, monkeypatch, budget=tolerance, **more)
+        self.card, self.recipe = self.folder / "card.toml", str(self.folder / "private.toml")
+        if schedule:
+            change(self.folder / "private.toml", SCHEDULE, schedule)
+        self.deliver(rows() if log is None else log)
 
-    def ingest(self, log=None):
-        if log is not None:
-            write_log(self.folder, log)
-        return ingest_job(str(self.folder), self.home)
-
-    def run(self, name="private", **more):
-        return run_job(str(self.folder / f"{name}.toml"), self.home, **more)
-
-    @property
-    def ledger(self) -> Ledger:
-        return ledger_in(self.folder if (self.folder / "ledger.db").exists() else self.home.root)
+    def run(self, name="private"):
+        return run_job(str(self.folder / f"{name}.toml"), self.home)
 
     @property
     def spent(self) -> Fraction:
@@ -64,23 +52,12 @@ class Shop:
         return [e.kind for e in self.ledger.entries() if e.kind not in ("KEY", "DRAW")]
 
 
-class Nights(Shop):
-    """The same shop with a scheduled recipe: a calendar of months, or a counter."""
+@pytest.fixture
+def shop(tmp_path, monkeypatch) -> Shop:
+    return Shop(tmp_path, monkeypatch)
 
-    def __init__(self, folder, monkeypatch, nightly=True, **more):
-        super().__init__(folder, **more)
-        self._patch = monkeypatch
-        table = '[nightly]\nnights = 8\nfirst = "2026-01-01"\n' if nightly else '[schedule]\nrelease = "monthly"\n'
-        change(self.folder / "private.toml", SCHEDULE, table)
 
-    def on(self, night):
-        stop_clock(self._patch, datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(days=night - 1))
-
-    def night(self, night, log=None):
-        self.on(night)
-        if log is not None:
-            write_log(self.folder, log)
-        return nightly_job(str(self.folder / "private.toml"), self.home)
+NIGHTLY, MONTHLY = '[nightly]\nnights = 8\nfirst = "2026-01-01"\n', '[schedule]\nrelease = "monthly"\n'
 
 
 def proof_in(run):
@@ -97,8 +74,8 @@ def said(shop, *words):
     return reticent("--home", shop.home.root, *words, cwd=shop.folder)
 
 
-def test_a_typo_is_caught_before_the_main_budget_is_spent_and_a_retry_is_answered_as_before(tmp_path):
-    shop, told = Shop(tmp_path, log=typo(rows())), []
+def test_a_typo_is_caught_before_the_main_budget_is_spent_and_a_retry_is_answered_as_before(tmp_path, monkeypatch):
+    shop, told = Shop(tmp_path, monkeypatch, log=typo(rows())), []
     for _ in range(2):
         why = r"unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"
         with pytest.raises(LogError, match=why) as stopped:
@@ -114,11 +91,11 @@ def test_a_typo_is_caught_before_the_main_budget_is_spent_and_a_retry_is_answere
     assert shop.spent <= 1 and shop.kinds().count("INTENT") == 2
 
 
-def test_mended_and_ingested_again_it_runs_and_the_page_tells_of_the_gate(tmp_path):
-    shop = Shop(tmp_path, log=typo(rows()))
+def test_mended_and_ingested_again_it_runs_and_the_page_tells_of_the_gate(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, log=typo(rows()))
     with pytest.raises(LogError, match="Only the gate"):
         shop.run()
-    shop.ingest(rows())
+    shop.deliver(rows())
     answer = shop.run()
     folder = Path(answer["folder"])
     report, proof = (json.loads((folder / f"{name}.json").read_text()) for name in ("report", "certificate"))
@@ -133,8 +110,7 @@ def test_mended_and_ingested_again_it_runs_and_the_page_tells_of_the_gate(tmp_pa
     assert json.loads((folder / "certificate.json").read_text()) == proof
 
 
-def test_a_certificate_that_tells_of_another_gate_does_not_verify(tmp_path):
-    shop = Shop(tmp_path)
+def test_a_certificate_that_tells_of_another_gate_does_not_verify(shop, tmp_path):
     folder = Path(shop.run()["folder"])
     text = (folder / "certificate.json").read_text()
     Store(shop.home.root).ledger(shop.folder).export(tmp_path / "all.json")
@@ -151,18 +127,17 @@ def test_a_certificate_that_tells_of_another_gate_does_not_verify(tmp_path):
         assert wrong_of(folder, tmp_path, tmp_path / "all.json"), proof.get("gate")
 
 
-def test_one_person_decides_nothing_but_through_the_noise(tmp_path):
+def test_one_person_decides_nothing_but_through_the_noise(tmp_path, monkeypatch):
     """Four rows of one person stopped a run outright; now the count of people is one, and the noise is five."""
     # of 0 people the gate would be as quiet
     log = typo(rows(), people=5)
-    shop = Shop(tmp_path, log=log)
+    shop = Shop(tmp_path, monkeypatch, log=log)
     shop.run()
     wrong = {user for user, _, _, mood, *_ in log if mood == "lukewarm"}
     assert latest(shop.home.store, "shop").set_aside == {"unknown_label": 1} == {"unknown_label": len(wrong)}
 
 
-def test_a_release_of_before_there_were_gates_is_replayed_without_one(tmp_path, monkeypatch):
-    shop = Shop(tmp_path)
+def test_a_release_of_before_there_were_gates_is_replayed_without_one(shop):
     s = setting(str(shop.folder / "private.toml"), shop.home)
     # as a version without a gate drew it
     old = module.release_once(s.card, 1, s.plan, shop.ledger, shop.home.store, s.recipe.terms.noise())
@@ -174,8 +149,7 @@ def test_a_release_of_before_there_were_gates_is_replayed_without_one(tmp_path, 
     assert plan_job(str(shop.folder / "private.toml"), shop.home)["replays"]
 
 
-def test_plan_lists_the_gate_and_its_share(tmp_path):
-    shop = Shop(tmp_path)
+def test_plan_lists_the_gate_and_its_share(shop):
     plan = plan_job(str(shop.folder / "private.toml"), shop.home)
     assert plan["mechanisms"][0]["table"] == "set_aside"
     assert plan["rho"] <= 1.0 and plan["mechanisms"][0]["rho"] == 0.02
@@ -187,8 +161,7 @@ def test_plan_lists_the_gate_and_its_share(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "share"), [("private", "0.1"), slow("both", "0.02"), slow("pure", "0.02")])
-def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
-    shop = Shop(tmp_path)
+def test_the_whole_run_costs_no_more_than_was_asked(shop, name, share):
     recipe = shop.folder / f"{name}.toml"
     change(recipe, "[privacy]\n", f"[privacy]\ngate = {share}\n")
     answer = shop.run(name)
@@ -201,9 +174,9 @@ def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, version):
+def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, monkeypatch, version):
     """Without one, a typo in a table of labels costs the whole budget; plan says so where it may happen."""
-    shop = Shop(tmp_path, log=typo(rows()), tolerance="")
+    shop = Shop(tmp_path, monkeypatch, log=typo(rows()), tolerance="")
     change(shop.card, "schema_version = 1", f"schema_version = {version}")
     rules = ["unknown_label"] if version == 2 else []
     assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == rules
@@ -216,15 +189,16 @@ def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, vers
 
 
 @pytest.mark.parametrize(("tolerance", "kind"), [(0.4, "real"), slow(1, "real"), slow(0.4, "synthetic")])
-def test_ingest_warns_where_the_gate_may_stop_a_run(tmp_path, tolerance, kind):
+def test_ingest_warns_where_the_gate_may_stop_a_run(tmp_path, monkeypatch, tolerance, kind):
     """A share of rows that ingest accepts may be rows of nearly everybody, whom the gate counts."""
-    shop = Shop(tmp_path, kind=kind, log=typo(rows()), tolerance=f"[tolerance]\nunknown_label = {tolerance}\n")
+    accepts = STRICT.replace("0.0", str(tolerance))
+    shop = Shop(tmp_path, monkeypatch, kind=kind, log=typo(rows()), tolerance=accepts)
     warned = "the card accepts 160: the gate of a run counts people" in said(shop, "ingest", shop.folder).stderr
     assert warned == (kind == "real" and tolerance < 1)
 
 
-def test_plan_is_loud_where_nothing_stops_a_run(tmp_path):
-    shop = Shop(tmp_path, tolerance="")
+def test_plan_is_loud_where_nothing_stops_a_run(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, tolerance="")
     plan = ("plan", shop.folder / "private.toml", "--no-quality")
     assert "gate: NONE" in said(shop, *plan).stdout
     add(shop.card, STRICT)
@@ -232,57 +206,56 @@ def test_plan_is_loud_where_nothing_stops_a_run(tmp_path):
 
 
 @pytest.mark.parametrize("table", [False, slow(True)])
-def test_the_audit_attacks_the_gate(tmp_path, table):
-    shop = Shop(tmp_path)
+def test_the_audit_attacks_the_gate(shop, table):
     found = audit(shop.folder / "private.toml", store=Store(shop.home.root), draws=1500, table=table)
     first = found.verdicts[0]
     assert first.mechanism.startswith("the gate") and not first.violates and first.attained == pytest.approx(1)
     assert first.claimed_rho == 0.02 and len(found.verdicts) > 1
 
 
-def test_nothing_is_charged_for_the_gate_of_a_run_that_the_budget_does_not_allow(tmp_path):
-    shop = Shop(tmp_path, cap=0.99)
+def test_nothing_is_charged_for_the_gate_of_a_run_that_the_budget_does_not_allow(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, cap=0.99)
     with pytest.raises(BudgetError, match=r"asked ρ = 1, left 0\.99"):
         shop.run()
     assert shop.spent == 0
 
 
-def test_no_share_is_no_gate(tmp_path):
-    shop = Shop(tmp_path, log=typo(rows()))
+def test_no_share_is_no_gate(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, log=typo(rows()))
     change(shop.folder / "private.toml", "[privacy]\n", "[privacy]\ngate = 0.0\n")
     assert not shop.run()["replayed"] and shop.kinds().count("INTENT") == 1
 
 
-def test_synthetic_people_are_counted_exactly_and_for_nothing(tmp_path):
-    shop = Shop(tmp_path, kind="synthetic", log=typo(rows(), people=6))
+def test_synthetic_people_are_counted_exactly_and_for_nothing(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch, kind="synthetic", log=typo(rows(), people=6))
     with pytest.raises(LogError, match=r"rows of about \d people"):
         shop.run()
     assert shop.spent == 0
-    shop.ingest(rows())
+    shop.deliver(rows())
     assert "gate" not in proof_in(shop.run())
 
 
-@pytest.mark.parametrize("nightly", [True, slow(False)])
-def test_a_scheduler_that_goes_on_for_ever_pays_for_one_answer(tmp_path, monkeypatch, nightly):
-    shop = Nights(tmp_path, monkeypatch, nightly, log=typo(rows()))
+@pytest.mark.parametrize("schedule", [NIGHTLY, slow(MONTHLY)])
+def test_a_scheduler_that_goes_on_for_ever_pays_for_one_answer(tmp_path, monkeypatch, schedule):
+    shop = Shop(tmp_path, monkeypatch, schedule=schedule, log=typo(rows()))
     for night in range(1, 4):
         with pytest.raises(LogError, match="Only the gate"):
-            shop.night(night, typo(rows(seed=night)))
+            shop.job(night, typo(rows(seed=night)))
     assert shop.spent == Fraction(1, 50)
 
 
 def test_a_counter_begins_once_its_operator_asks_again_and_no_night_is_asked_after_that(tmp_path, monkeypatch):
-    shop = Nights(tmp_path, monkeypatch, log=typo(rows()))
+    shop = Shop(tmp_path, monkeypatch, schedule=NIGHTLY, log=typo(rows()))
     with pytest.raises(LogError, match="Only the gate"):
-        shop.night(1)
+        shop.job(1)
     shop.on(2)
-    shop.ingest(rows())
+    shop.deliver(rows())
     first = shop.run()
     proof = proof_in(first)
     assert Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50) <= 1 and "gate" in proof
     assert_proved(first, shop)
     # later nights name the same gate, ask none, and take what comes
-    third = shop.night(3, typo(rows(seed=7)))
+    third = shop.job(3, typo(rows(seed=7)))
     assert shop.spent == Fraction(proof["rho_exact"]) + Fraction(1, 50) and third["exit"] == 3
     again = proof_in(third)
     assert again["gate"] == proof["gate"] and again["rho_exact"] == proof["rho_exact"]
@@ -290,18 +263,17 @@ def test_a_counter_begins_once_its_operator_asks_again_and_no_night_is_asked_aft
 
 
 def test_a_counter_of_before_there_were_gates_goes_on_without_one(tmp_path, monkeypatch):
-    shop = Nights(tmp_path, monkeypatch, log=rows())
+    shop = Shop(tmp_path, monkeypatch, schedule=NIGHTLY, log=rows())
     shop.on(1)
     s = setting(str(shop.folder / "private.toml"), shop.home)
     append_step(nightly_counter(s), shop.ledger, shop.home.store, s.recipe.terms.noise(), date(2026, 1, 1))
     spent = shop.spent
-    answer = shop.night(2, typo(rows(seed=3)))
+    answer = shop.job(2, typo(rows(seed=3)))
     assert shop.spent == spent and answer["counter"]["night"] == 2
     assert "gate" not in proof_in(answer)
 
 
-def test_what_is_made_again_from_card_and_recipe_is_the_gated_run(tmp_path, monkeypatch):
-    shop = Shop(tmp_path)
+def test_what_is_made_again_from_card_and_recipe_is_the_gated_run(shop):
     answer = shop.run()
     folder, card = Path(answer["folder"]), load_card(shop.folder / "card.toml")
     proof = verify_run_job(folder, shop.ledger.entries, card)
@@ -313,7 +285,7 @@ def test_what_is_made_again_from_card_and_recipe_is_the_gated_run(tmp_path, monk
 
 def test_a_sampler_that_leaves_nothing_of_delta_is_refused_before_the_gate_is_charged(tmp_path, monkeypatch):
     """The counter's noise is drawn exactly, its gate's is not: both were charged, and no page could be made."""
-    shop = Nights(tmp_path, monkeypatch, cap=300.0)
+    shop = Shop(tmp_path, monkeypatch, schedule=NIGHTLY, cap=300.0)
     recipe = shop.folder / "private.toml"
     change(recipe, "rho = 1.0", 'rho = 1.0\nsampler = "table"')
     add(recipe, 'counter = "toeplitz"\n')

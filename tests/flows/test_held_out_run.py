@@ -3,11 +3,9 @@
 import json
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 
 import pytest
 
-import reticent
 from flows.config.recipe import Setting
 from pipeline.evaluation.intervals import deviations, level_of
 from pipeline.learners import held_out
@@ -17,6 +15,7 @@ from pipeline.learners.tabular_evaluation import CLIP
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.transaction import Transaction
 from reticent import load_card, load_recipe
+from tests.conftest import slow
 from tests.flows.shop import HELD, card_text, rows, write_log, write_recipe
 from tests.flows.verb import answer, invoke, refusal, told
 from tests.jobs import entries_of, home_at, ledger_of, run_job
@@ -55,47 +54,38 @@ def call(folder, *words):
     return answer(folder / "home", *words)
 
 
-MANY = [f"offer {i}" for i in range(100)]
+OFFERS, MANY, ONE = '["none", "mail", "call"]', [f"offer {i}" for i in range(100)], {"horizon = 3": "horizon = 1"}
 
 
-def planned(folder, agent, *declared, more=HELD):
+def planned(folder, agent, declared=None, more=HELD):
     """Plan of a recipe for 20,000 people and a card with ``declared`` instead of what stands there."""
     text = card_text(cap=40.0, people=20_000)
-    for old, new in declared:
+    for old, new in (declared or {}).items():
+        assert old in text
         text = text.replace(old, new)
     (folder / "card.toml").write_text(text + FEATURES * (agent == "dp-vapvi"))
     return call(folder, "plan", "--no-quality", write(folder, agent=agent, more=more))
 
 
 @pytest.mark.parametrize(
-    ("agent", "old", "new", "key", "says"),
+    ("agent", "declared", "key", "says"),
     [
-        ("dp-apvi", "horizon = 3", 'horizon = 3\nmarkov = "aggregated"', "outside", "bins that hide part"),
-        ("dp-vapvi", "horizon = 3", 'horizon = 3\ndynamics = "stationary"', "outside", "where steps are apart"),
+        ("dp-apvi", {"horizon = 3": 'horizon = 3\nmarkov = "aggregated"'}, "outside", "bins that hide part"),
+        ("dp-vapvi", {"horizon = 3": 'horizon = 3\ndynamics = "stationary"'}, "outside", "where steps are apart"),
         # the card says per_step
-        ("dp-vapvi", "horizon = 3", "horizon = 1", "outside", "several steps, and the card has one. Those of dp-one-"),
-        ("dp-apvi", '["none", "mail", "call"]', json.dumps(MANY), "rare", "of 100 taken alike 40% of a policy's steps"),
-        ("dp-one-step", '["none", "mail", "call"]', json.dumps(MANY), "rare", "each of 100 taken alike has 1 %"),
-        ("dp-apvi", '["none", "mail", "call"]', json.dumps(MANY[:61]), "rare", None),
-        ("dp-one-step", '["none", "mail", "call"]', json.dumps(MANY[:10]), "rare", None),
+        ("dp-vapvi", ONE, "outside", "several steps, and the card has one. Those of dp-one-"),
+        ("dp-apvi", ONE | {OFFERS: "10"}, "outside", "up to 5 actions, and the card has 10. Those of dp-one-step were"),
+        ("dp-apvi", ONE | {OFFERS: "5"}, "outside", None),
+        ("dp-apvi", {OFFERS: json.dumps(MANY)}, "rare", "of 100 taken alike 40% of a policy's steps"),
+        ("dp-one-step", {OFFERS: json.dumps(MANY)}, "rare", "each of 100 taken alike has 1 %"),
+        ("dp-apvi", {OFFERS: json.dumps(MANY[:61])}, "rare", None),
+        ("dp-one-step", {OFFERS: json.dumps(MANY[:10])}, "rare", None),
     ],
 )
-def test_a_plan_foresees_what_keeps_a_verdict_from_people(tmp_path, agent, old, new, key, says):
+def test_a_plan_foresees_what_keeps_a_verdict_from_people(tmp_path, agent, declared, key, says):
     """Runs of such cards of real people are withheld, whatever comes in; of many actions, where practice tries all."""
-    told = planned(tmp_path, agent, ('vetoes = [["cold", "call"]]\n', ""), (old, new))["people"]
+    told = planned(tmp_path, agent, {'vetoes = [["cold", "call"]]\n': ""} | declared)["people"]
     assert told.get(key) is None if says is None else says in told[key]
-
-
-@pytest.mark.parametrize(
-    ("actions", "said"), [("10", "up to 5 actions, and the card has 10. Those of dp-one-step were"), ("5", None)]
-)
-def test_a_plan_foresees_that_one_step_of_many_actions_takes_another_agent(tmp_path, actions, said):
-    card = SHOP.replace("users_public = 400", "users_public = 20000").replace("horizon = 3", "horizon = 1")
-    card = card.replace('["none", "mail", "call"]', actions).replace('vetoes = [["cold", "call"]]\n', "")
-    (tmp_path / "card.toml").write_text(card)
-    recipe = write(tmp_path, privacy="[privacy]\nrho = 1")
-    people = reticent.plan(recipe, quality=False, store=reticent.Store(tmp_path / "home")).people
-    assert people is not None and (people.outside is None if said is None else said in str(people.outside))
 
 
 def test_what_a_plan_says_of_visits_is_of_those_who_teach(tmp_path):
@@ -123,13 +113,12 @@ def published(shop):
 
 # noise in a thin cell may look like another action: exact counts, or one action alone
 NO_NOISE = {"agent": "apvi", "privacy": ""}
-slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("declared", "asked"), [('["none", "mail", "call"]', NO_NOISE), slow('["mail"]', {})])
+@pytest.mark.parametrize(("declared", "asked"), [(OFFERS, NO_NOISE), slow('["mail"]', {})])
 def test_where_nothing_else_was_tried_nothing_changes_and_no_people_would_help(tmp_path, declared, asked):
     card = SHOP.replace('vetoes = [["cold", "call"]]\n', "")
-    ingested(tmp_path, card.replace('["none", "mail", "call"]', declared), offer="mail")
+    ingested(tmp_path, card.replace(OFFERS, declared), offer="mail")
     verdict = told(tmp_path, call(tmp_path, "run", write(tmp_path, **asked))["run"])["verdict"]
     assert (verdict["answer"], verdict["needed"]) == ("nothing_changes", None)
     assert "practice already does what the policy recommends" in verdict["why"]
@@ -168,16 +157,13 @@ def test_the_page_says_what_other_people_say(shop, published):
     assert abs(found["placebo"]) < 4
 
 
-def test_one_entry_pays_for_both_parts(shop, published):
+def test_one_entry_pays_for_both_parts_a_replay_costs_nothing_and_the_verifier_makes_all_of_it_again(shop, published):
     (intent,) = [e for e in ledger(shop).entries() if e.kind == "INTENT"]
     parts = assert_pays_for_both(intent)
     assert Fraction(intent.body["rho"]) <= 1
     assert all(Fraction(98, 100) < Fraction(p["rho_exact"]) for p in parts), "both parts have the whole budget"
     assert {m["table"] for m in intent.body["mechanisms"]} >= {"n_sas", "b_sum", "b_square", "b_people"}
     assert told(shop, published, "certificate.json")["joint"]["rho_exact"] == intent.body["rho"]
-
-
-def test_a_replay_costs_nothing_and_the_verifier_makes_all_of_it_again(shop, published):
     assert_verified_and_free_again(shop, shop / "held.toml", published)
     snapshot = shop / "home" / "store" / "shop" / "snapshot-0001"
     assert not [p for p in snapshot.iterdir() if "parts" in p.name]
@@ -259,21 +245,13 @@ def test_without_noise_the_evaluation_is_the_exact_one(shop, agent):
         ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = 0.1\n", "fewer than 500"),
         ("dp-apvi", "[privacy]\nepsilon = 1.0", HELD, "Gaussian"),
         ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = 1.0\n", "people"),
-        ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = -0.1\n", "people"),
         ("dp-apvi", "[privacy]\nrho = 1.0", HELD + "[nightly]\nfirst = 2026-01-01\n", "[schedule]"),
         ("dp-apvi", "[privacy]\nrho = 1.0", HELD + "dates = 'monthly'\n", "[schedule]"),
         ("dp-one-step", "[privacy]\nrho = 1.0", "[nightly]\nfirst = 2026-01-01\n", "[schedule]"),
-        ("dp-one-step", "[privacy]\nrho = 1.0", "[nightly]\nfirst = 2026-01-01\nepoch = 2\n", "[schedule]"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(shop, agent, privacy, more, word):
     assert word in refusal(shop / "home", "plan", write(shop, "wrong", agent, privacy, more))
-
-
-def test_a_plan_tells_both_parts_and_what_they_cost_together(shop):
-    planned = call(shop, "plan", "--no-quality", write(shop, "planned", privacy="[privacy]\nrho = 0.25"))
-    assert {"n_sas", "b_sum", "b_people"} <= {m["table"] for m in planned["mechanisms"]}
-    assert 0.24 < planned["rho"] <= 0.25
 
 
 @pytest.mark.slow

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from pipeline.facts.verdict import Verdict
-from reticent import Run, Store, run
-from tests.flows.shop import HELD, SCHEDULE, card_text, change, rows, write_log, write_recipe
+from tests.flows.shop import HELD, SCHEDULE, card_text, change, plain_card, rows, run_on_card, write_log, write_recipe
 from tests.flows.verb import answer, invoke, refusal, told
 
 # a word on who was left out is false in one run of five thousand, and of a settled chance in none
@@ -24,21 +23,10 @@ END = (
     .replace('reward = "sale", terminated = "left"', 'next_state = "after"')
 )
 # no column says that a person is one visit
-CALLS = """
-schema_version = 2
-name = "calls"
-unit = { user = "caller", users_public = 20000 }
-reward = { range = [0.0, 1.0] }
-budget = { rho = 4.0, ledger = "ledger.db" }
-tolerance = {}
-[domain]
-horizon = 1
-states = { column = "call", labels = ["first", "again"], ends = ["end"] }
-actions = { column = "script", labels = ["short", "long"] }
-[source]
-files = ["log.parquet"]
-columns = { user_id = "caller", reward = "solved" }
-"""
+CALLS = plain_card(
+    "calls", "caller", 20_000, 1, states='column = "call", labels = ["first", "again"], ',
+    actions='column = "script", labels = ["short", "long"]', columns='reward = "solved"', top="tolerance = {}",
+)  # fmt: skip
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
 UNSAID = [
@@ -160,19 +148,11 @@ def test_a_run_that_nobody_evaluates_says_nothing_of_hidden_traits(tmp_path: Pat
     assert night["verdict"]["confounding"] is None and night["promotion"]["promoted"]
 
 
-def ran(folder: Path, path: Path) -> Run:
-    """A recipe run on the card beside it."""
-    store = Store(folder / "home")
-    store.register(folder / "card.toml")
-    store.ingest(folder / "card.toml")
-    return run(path, store=store)
-
-
 def judged(folder: Path, card: str, log: pl.DataFrame) -> Verdict:
     """The verdict of ``dp-one-step`` on a log of calls."""
     log.write_parquet(folder / "log.parquet")
     (folder / "card.toml").write_text(card)
-    verdict = ran(folder, write_recipe(folder, "calls", "dp-one-step", more=HELD)).verdict
+    verdict = run_on_card(write_recipe(folder, "calls", "dp-one-step", more=HELD)).verdict
     assert verdict is not None and verdict.answer == "better"
     return verdict
 
@@ -332,37 +312,17 @@ def test_nobody_is_said_to_be_needed_where_the_outcome_is_always_the_same(tmp_pa
 
 
 MANY = 60_000
-SELDOM = """
-schema_version = 2
-name = "seldom"
-unit = { user = "person", users_public = 60000 }
-reward = { range = [0.0, 1.0] }
-budget = { rho = 4.0, ledger = "ledger.db" }
-[domain]
-horizon = 2
-states = { column = "state", labels = 3, ends = ["end"] }
-actions = { column = "action", labels = ACTIONS }
-[source]
-files = ["log.parquet"]
-columns = { user_id = "person", episode_id = "person", step = "step", reward = "paid" }
-"""
-SELDOM_RECIPE = """
-[recipe]
-name = "seldom"
-card = "card.toml"
-agent = "{agent}"
-[privacy]
-rho = 3.0
-[evaluate]
-people = {people}
-"""
+SELDOM = plain_card(
+    "seldom", "person", MANY, 2, states='column = "state", labels = 3, ', actions='column = "action", labels = ACTIONS',
+    columns='episode_id = "person", step = "step", reward = "paid"',
+)  # fmt: skip
 
 
 def seldom_run(folder: Path, card: str, agent: str, people: float) -> tuple[str, str, str]:
     """Answer, reason and page of a run."""
     (folder / "card.toml").write_text(card)
-    (folder / "recipe.toml").write_text(SELDOM_RECIPE.format(agent=agent, people=people))
-    made = ran(folder, folder / "recipe.toml")
+    recipe = write_recipe(folder, "seldom", agent, "[privacy]\nrho = 3.0", f"[evaluate]\npeople = {people}\n")
+    made = run_on_card(recipe)
     return made.verdict.answer, made.verdict.why, (made.folder / "report.md").read_text()
 
 
@@ -388,10 +348,9 @@ def test_what_practice_seldom_does_is_not_called_better(tmp_path: Path) -> None:
     answer, why, page = verdict(tmp_path, 60, 0.004)
     assert answer == "withheld" and "not measured" in why
     assert "Practice seldom does what the policy advises" in page
-
-
-def test_what_practice_often_does_keeps_its_verdict(tmp_path: Path) -> None:
-    assert verdict(tmp_path, 10, 0.1)[0] == "not_told_apart"
+    # what practice often does keeps its verdict
+    (tmp_path / "often").mkdir()
+    assert verdict(tmp_path / "often", 10, 0.1)[0] == "not_told_apart"
 
 
 @pytest.mark.slow

@@ -20,9 +20,20 @@ from pipeline.worlds.simulated_logs import write_record
 from reticent import BudgetError, CardError, load_card, load_recipe
 from tests.campaigns.bad_input import toml
 from tests.flows.office import edit
-from tests.flows.shop import add, change, contents, lay_out, rows, write_recipe
+from tests.flows.shop import add, bare_recipe, change, contents, lay_out, rows, write_recipe
 from tests.flows.verb import answer, reticent
-from tests.jobs import facts_of, home_at, ingest_job, ledger_of, plan_job, policy_of, proof_of, register_job, run_job
+from tests.jobs import (
+    facts_of,
+    home_at,
+    ingest_job,
+    ledger_in,
+    ledger_of,
+    plan_job,
+    policy_of,
+    proof_of,
+    register_job,
+    run_job,
+)
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 
 pytestmark = pytest.mark.usefixtures("unread")
@@ -74,6 +85,7 @@ def test_the_certificate_recomputes_to_what_the_ledger_was_charged(ran):
     total = sum(Fraction(m["l2_squared"], 2 * m["variance"]) for m in proof["mechanisms"])
     assert Fraction(proof["rho_exact"]) == total == ledger_of(home).account("shop").spent
     assert set(proof["sha256"]) == {"release", "policy", "labels"}
+    assert (policy_of(home.runs / r["run"]).policy.probabilities[:, 0, 2] == 0).all(), "vetoed"
     text = json.dumps(proof)
     assert "data_digest" not in text and "quarantine" not in text
 
@@ -103,11 +115,6 @@ def test_plan_reads_no_rows_and_agrees_with_the_run(tmp_path, shop):
     assert plan_job(str(shop / "greedy.toml"), home)["allowed"] is False
 
 
-def test_vetoes_hold_in_the_written_policy(ran):
-    home, r = ran
-    assert (policy_of(home.runs / r["run"]).policy.probabilities[:, 0, 2] == 0).all()
-
-
 def test_the_baseline_on_exact_counts_is_marked_and_free(shop, home):
     r = run_job(str(shop / "exact.toml"), home)
     assert r["run"].endswith("simulation-not-private") and r["guarantee"]["epsilon"] is None
@@ -127,17 +134,16 @@ def test_prices_in_cents_are_summed_to_the_cent(tmp_path):
     assert sum(found) == sum(2 * int(sale.removeprefix("0.")) - 100 for *_, sale, _ in log)
 
 
-@pytest.fixture
-def real(tmp_path):
-    return lay_out(tmp_path / "people", kind="real", ledger="books/ledger.db")
-
-
-def test_real_data_needs_a_registration_and_its_ledger_never_moves(tmp_path, real):
-    home = home_at(tmp_path / "home")
+def test_real_data_needs_a_registration_and_noise_of_the_system_and_its_ledger_never_moves(tmp_path):
+    real, home = lay_out(tmp_path / "people", kind="real", ledger="books/ledger.db"), home_at(tmp_path / "home")
     ingest_job(str(real), home)
     with pytest.raises(BudgetError, match="does not exist"):
         run_job(str(real / "private.toml"), home)
     register_job(str(real), home)
+    for recipe, noise in (("private", SeededNoise(0)), ("exact", None)):
+        with pytest.raises(RealDataError):
+            run_job(str(real / f"{recipe}.toml"), home, noise=noise)
+    assert ledger_in(real / "books").account("shop").spent == 0
     run_job(str(real / "private.toml"), home)
     assert (real / "books" / "ledger.db").exists() and not (home.root / "ledger.db").exists()
     other = home_at(tmp_path / "other-home")
@@ -157,19 +163,8 @@ def test_nobody_spends_more_than_the_cap_of_real_people_in_the_shell(tmp_path):
     assert answer(tmp_path / ".reticent", "ledger", "show", "--card", shop)["datasets"][0]["spent_rho"] == 0
 
 
-def test_real_data_refuses_seeded_and_no_noise_before_any_row(tmp_path, real):
-    home = home_at(tmp_path / "home")
-    register_job(str(real), home)
-    with pytest.raises(RealDataError):
-        run_job(str(real / "private.toml"), home, noise=SeededNoise(0))
-    with pytest.raises(RealDataError):
-        run_job(str(real / "exact.toml"), home)
-
-
-def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
-    home = home_at(tmp_path / "home")
-    register_job(str(real), home)
-    ingest_job(str(real), home)
+def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, opened):
+    real, home = opened(tmp_path)
     add(real / "private.toml", '[evaluate]\nworld = "riverswim"\n')
     r = run_job(str(real / "private.toml"), home)
     facts = json.loads((home.runs / r["run"] / "report.json").read_text())
@@ -178,9 +173,8 @@ def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
     assert set(facts["model_baselines"]) - {"practice"} == {"uniform", "best constant"}
 
 
-def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path):
-    folder, home = lay_out(tmp_path / "shop", cap=50.0), home_at(tmp_path / "home")
-    ingest_job(str(folder), home)
+def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path, opened):
+    folder, home = opened(tmp_path, kind="synthetic", cap=50.0)
     with pytest.raises(CardError, match="sampler = 'exact'"):
         run_job(fast_in(folder), home)
     assert plan_job(str(folder / "private.toml"), home)["spent_before"] == 0
@@ -309,15 +303,12 @@ def test_with_other_planner_code_it_is_none(measured, monkeypatch):
     assert status(folder, home) == "modelled"
 
 
-LAKE = '[recipe]\nname = "lake"\ncard = "card.toml"\nagent = "dp-apvi"\n\n[privacy]\nrho = 0.5\n'
-
-
 @pytest.mark.slow
 def test_an_episode_that_is_the_unit_is_no_person_in_any_page(tmp_path):
     home, folder = home_at(tmp_path / "home"), tmp_path / "lake"
     write_minari_hdf5(folder, LOG * 50)
     (folder / "card.toml").write_text(toml(cards()["Minari in HDF5"]), encoding="utf-8")
-    (folder / "private.toml").write_text(LAKE, encoding="utf-8")
+    bare_recipe(folder, "private", "dp-apvi", "[privacy]\nrho = 0.5")
     assert ingest_job(str(folder), home)["users"] == 200
     result = run_job(str(folder / "private.toml"), home)
     assert "replace one episode" in str(summary(RunAnswer.model_validate(result))[0])
@@ -347,8 +338,7 @@ def test_a_record_numbered_by_order_is_replaced_and_never_gone(tmp_path):
 def test_what_looks_at_a_records_number_needs_ids_of_its_own(extra, tmp_path):
     agent = "dp-apvi" if "nightly" in extra else "dp-vapvi"
     values = card_of_records(tmp_path, "RLDS")
-    recipe = tmp_path / "r.toml"
-    recipe.write_text(LAKE.replace("dp-apvi", agent) + "\n" + extra, encoding="utf-8")
+    recipe = bare_recipe(tmp_path, "r", agent, f"[privacy]\nrho = 0.5\n{extra}")
     with pytest.raises(CardError, match=r"r.toml: \[.*needs ids that no other record changes"):
         check_numbered(Setting(load_recipe(recipe), values, home_at(tmp_path / "home")))
     made_up = values.model_copy(update={"kind": "synthetic"})

@@ -188,9 +188,7 @@ def test_the_page_and_the_certificate_say_that_rows_told_practice(odds, weighed)
     assert re.search(r"Logged probabilities \| z = [-−]?\d.* \| in the same release", page)
     assert call(odds, "ledger", "verify", weighed)["ok"]
     assert call(odds, "run", odds / f"{weighed.rsplit('-', 1)[0]}.toml")["replayed"]
-
-
-def test_all_six_sums_have_one_price(odds, weighed):
+    # all six sums have one price
     release = read_release(odds / "home" / "runs" / weighed)
     sums = next(m for m in release.mechanisms if m.table == "b_sum")
     assert sums.shape == (6,) and sums.l2_squared == 4 * (4 * 2**32 + 2 * half(2**16) ** 2)

@@ -23,7 +23,7 @@ from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
 from reticent import BudgetError, CardError, LogError, Store, load_card
-from tests.flows.nights import FIRST, Shop, customers
+from tests.flows.nights import FIRST, Shop, customers, shop
 from tests.flows.shop import change, contents, lay_out, rows, write_recipe
 from tests.flows.test_side_outputs import RECORDS
 from tests.flows.verb import invoke
@@ -41,6 +41,7 @@ from tests.jobs import (
 )
 from tests.ledger.disjoint import disjoint
 
+__all__ = ["shop"]
 pytestmark = pytest.mark.usefixtures("unread")
 
 
@@ -98,8 +99,7 @@ def test_an_unchanged_night_is_an_empty_leaf_that_costs_nothing_and_a_second_sna
     assert total == pytest.approx(len(customers(0, 100)) * 4, abs=400)
 
 
-def test_whoever_was_counted_is_not_counted_again(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_whoever_was_counted_is_not_counted_again(shop):
     shop.append(1, customers(0, 200))
     kept = sorted(shop.kept.glob("leaf-*"))
     corrected = [(u, v, t, mood, "none", 0, left) for u, v, t, mood, _, _, left in customers(0, 200)]
@@ -150,8 +150,7 @@ def test_a_counter_beyond_the_cap_is_refused_before_anything_is_read(tmp_path, m
     assert not list((shop.home.store / "shop").glob("counters/*/leaf-*"))
 
 
-def test_rows_can_leave_the_store_and_the_counter_goes_on(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_rows_can_leave_the_store_and_the_counter_goes_on(shop):
     shop.append(1, customers(0, 200))
     purged = purge_job(str(shop.folder), shop.home, yes=True)
     assert "a nightly counter keeps its exact leaf tables" in purged["not_undone"][-1]
@@ -207,8 +206,7 @@ def test_what_is_kept_is_checked_whenever_it_is_read(begun, tmp_path, monkeypatc
             read()
 
 
-def test_real_people_want_the_operating_systems_noise_and_the_folder_is_theirs_alone(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_real_people_want_the_operating_systems_noise_and_the_folder_is_theirs_alone(shop):
     with pytest.raises(RealDataError):
         shop.night(1, customers(0, 100), noise=SeededNoise(0))
     run = shop.night(1, noise=None)
@@ -218,8 +216,7 @@ def test_real_people_want_the_operating_systems_noise_and_the_folder_is_theirs_a
         assert not path.name.startswith(("leaf", "seen", "rows", "key"))
 
 
-def test_another_budget_is_another_counter_and_starts_with_everybody(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_another_budget_is_another_counter_and_starts_with_everybody(shop):
     shop.night(1, customers(0, 200))
     found = run_job(shop.write("other", 'nights = 30\nfirst = "2026-01-01"', rho=0.5), shop.home)
     assert found["counter"]["night"] == 1 and found["ledger"]["spent_rho"] > 1.4
@@ -257,8 +254,7 @@ def test_records_told_by_their_place_in_a_file_make_no_counter(tmp_path, monkeyp
         nightly_counter(placed)
 
 
-def test_an_edition_without_rows_is_released_like_any_other(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_an_edition_without_rows_is_released_like_any_other(shop):
     shop.job(1, customers(0, 60))
     shop.job(2, [])
     path = write_recipe(shop.folder, "plain")
@@ -267,8 +263,7 @@ def test_an_edition_without_rows_is_released_like_any_other(tmp_path, monkeypatc
     assert shop.ledger.account("shop").spent == spent + 1
 
 
-def test_an_episode_waits_for_its_end_and_the_ledger_knows_the_counter_by_it(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_an_episode_waits_for_its_end_and_the_ledger_knows_the_counter_by_it(shop):
     first = 'nights = 8\nfirst = "2026-01-01"'
     waits = shop.write("waits", f'{first}\nepisodes = "closed"')
     log = customers(0, 60)
@@ -360,8 +355,7 @@ def test_no_rows_are_an_empty_leaf(tmp_path, monkeypatch):
     assert sum(e.kind == "INTENT" for e in shop.ledger.entries()) == 4
 
 
-def test_a_log_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_a_log_without_rows_is_an_edition_and_its_operator_hears_of_it(shop):
     for number, content in enumerate((b"", b"customer,visit,t,mood,offer,sale,left\n"), 1):
         (shop.folder / "log.csv").write_bytes(content)
         done = invoke("--home", shop.home.root, "ingest", shop.folder)
@@ -369,8 +363,7 @@ def test_a_log_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path,
         assert shop.newest.number == number
 
 
-def test_without_any_edition_a_night_whose_files_cannot_be_read_fails_and_charges_nothing(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_without_any_edition_a_night_whose_files_cannot_be_read_fails_and_charges_nothing(shop):
     (shop.folder / "log.csv").write_bytes(b"nobody,knows,these\n")
     for recipe in (shop.recipe, str(shop.folder / "private.toml")):
         with pytest.raises(LogError):
@@ -380,8 +373,7 @@ def test_without_any_edition_a_night_whose_files_cannot_be_read_fails_and_charge
         run_job(shop.recipe, shop.home)
 
 
-def test_an_empty_file_beside_others_takes_nothing_from_them(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
+def test_an_empty_file_beside_others_takes_nothing_from_them(shop):
     change(shop.folder / "card.toml", '["log.csv"]', '["log.csv", "more*.csv"]')
     (shop.folder / "more-1.csv").write_text((shop.folder / "log.csv").read_text().splitlines()[0] + "\n")
     shop.job(1, customers(0, 60))
@@ -471,9 +463,8 @@ def another(shop, tmp_path):
     return other
 
 
-def test_a_night_on_which_nothing_came_in_keeps_a_dataset_that_was_declared_apart(tmp_path, monkeypatch):
+def test_a_night_on_which_nothing_came_in_keeps_a_dataset_that_was_declared_apart(shop, tmp_path):
     """Nobody's rows were read then, so the ledger knows of all whose were."""
-    shop = Shop(tmp_path, monkeypatch)
     another(shop, tmp_path)
     disjoint(shop.ledger, "other", "shop")
     shop.append(1, [])
@@ -486,9 +477,8 @@ def test_a_night_on_which_nothing_came_in_keeps_a_dataset_that_was_declared_apar
     assert shop.ledger.account("other").lost == sum(Fraction(body["rho"]) for body in paid) + Fraction(1, 2)
 
 
-def test_no_night_reads_what_came_in_before_its_dataset_was_declared_disjoint(tmp_path, monkeypatch):
+def test_no_night_reads_what_came_in_before_its_dataset_was_declared_disjoint(shop, tmp_path):
     """Two deliveries wait: of the first nobody asked who is in the other dataset too."""
-    shop = Shop(tmp_path, monkeypatch)
     ingest_job(str(another(shop, tmp_path)), shop.home)
     shop.deliver(customers(0, 40))
     disjoint(shop.ledger, "shop", "other")

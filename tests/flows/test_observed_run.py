@@ -22,11 +22,11 @@ from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.statistics.linear_plan import declared_map
 from pipeline.statistics.linear_sums import Quantiser, StreamRows
-from reticent import CardError, Store, load_card, load_recipe, run
+from reticent import CardError, load_card, load_recipe
 from tests.campaigns.cartpole_log import simulate, write_minari
 from tests.flows.observed import AGENTS, PEOPLE, ROOT, STEPS, cartpole, ingested, lay_out
-from tests.flows.shop import HELD
-from tests.flows.verb import answer, invoke
+from tests.flows.shop import HELD, bare_recipe, plain_card, run_on_card
+from tests.flows.verb import answer, invoke, told
 from tests.jobs import foresee_job, home_at, ingest_job, ledger_of, plan_job, policy_of, proof_of, run_job
 
 
@@ -166,6 +166,7 @@ WRONG = {
     "waves alone": (('kind = "quadratic"', 'kind = "quadratic"\nwaves = 3'), "belong to kind = 'fourier'"),
     "first": (("[[0.0, 0.0, 0.0, 0.0]]", "[[0.0, 0.0]]"), "4 finite numbers"),
     "next state": (('step = "step"', 'step = "step", next_state = "n"'), "needs declared states"),
+    "center": (("radius =", "center = [1.0]\nradius ="), "'center' has 1 entries, the dimension is 4"),
 }
 
 
@@ -298,7 +299,6 @@ scale = [64.0, 32.0]
 radius = 1.5
 {center}
 """
-SUGAR_RECIPE = '[recipe]\nname = "sugar"\ncard = "card.toml"\nagent = "vapvi"\n'
 
 
 def lay_out_sugar(folder, by, center):
@@ -313,7 +313,7 @@ def lay_out_sugar(folder, by, center):
         folder / "log.csv"
     )
     (folder / "card.toml").write_text(SUGAR.format(first=[float(by[0]) + 16, float(by[1]) + 8], center=center))
-    (folder / "recipe.toml").write_text(SUGAR_RECIPE)
+    bare_recipe(folder, "recipe", "vapvi")
     return folder
 
 
@@ -340,55 +340,16 @@ def test_a_center_moves_the_log_the_first_observations_and_the_policy(tmp_path):
     _, lost = learn(lay_out_sugar(tmp_path / "lost", CENTER, ""))
     beyond = [sum(a["outside"] for a in of.act(asked + CENTER, steps, states)) for of in (moved, lost)]
     assert 3 * beyond[0] < beyond[1], beyond
-
-
-def test_a_card_without_a_center_has_the_hash_it_had(tmp_path):
-    with_none = load_card(lay_out_sugar(tmp_path / "a", np.zeros(2), "") / "card.toml")
-    assert "center" not in with_none.domain.model_dump(mode="json")["observation"]
-    with_some = load_card(lay_out_sugar(tmp_path / "b", np.zeros(2), "center = [1.0, 0.0]") / "card.toml")
-    assert with_none.domain_hash() != with_some.domain_hash()
-
-
-def test_a_center_of_another_size_is_refused(tmp_path):
-    with pytest.raises(CardError, match="'center' has 1 entries, the dimension is 2"):
-        load_card(lay_out_sugar(tmp_path / "c", np.zeros(2), "center = [1.0]") / "card.toml")
+    hashes = {load_card(tmp_path / name / "card.toml").domain_hash() for name in ("moved", "lost")}
+    assert len(hashes) == 2, "a center is part of the domain"
 
 
 # one number decides who is treated and how they fare, both around one value; what is done changes nothing
-PEAK = """
-schema_version = 2
-name = "peak"
-unit = { user = "id", users_public = 40000 }
-reward = { range = [0.0, 1.0] }
-features = { kind = "fourier", waves = 4, bandwidth = 1.0, seed = 0 }
-source = { files = ["log.parquet"], columns = { user_id = "id", reward = "well" } }
-tolerance = {}
-budget = { rho = 4.0, ledger = "ledger.db" }
-[domain]
-horizon = 1
-states = { ends = ["end"] }
-actions = { column = "treated", labels = ["no", "yes"] }
-practice = "recorded"
-observation = { columns = ["level"], scale = [1.0], radius = 2.0 }
-"""
-# steps are alike, and no column names the next state
-ALIKE = """
-schema_version = 2
-name = "alike"
-unit = {{ user = "u", users_public = 20000 }}
-reward = {{ range = [0.0, 1.0] }}
-features = {{ kind = "{features}" }}
-source.files = ["log.parquet"]
-source.columns = {{ user_id = "u", episode_id = "u", step = "t", reward = "y" }}
-tolerance = {{}}
-budget = {{ rho = 4.0, ledger = "ledger.db" }}
-[domain]
-horizon = 2
-dynamics = "stationary"
-states = {{ {state}ends = ["end"] }}
-actions = {{ column = "a", labels = 2 }}
-{observed}
-"""
+PEAK = plain_card(
+    "peak", "id", 40_000, 1, actions='column = "treated", labels = ["no", "yes"]', columns='reward = "well"',
+    top='features = { kind = "fourier", waves = 4, bandwidth = 1.0, seed = 0 }\ntolerance = {}',
+    domain='practice = "recorded"\nobservation = { columns = ["level"], scale = [1.0], radius = 2.0 }',
+)  # fmt: skip
 SEEN = 'observation = { columns = ["x"], scale = [1.0], radius = 1.0 }'
 MANY, FEW_STEPS = 3000, 5
 JUDGED = {
@@ -405,23 +366,11 @@ def pole(tmp_path_factory):
     return shop, home, {name: run_job(str(shop / f"{name}.toml"), home) for name in JUDGED if name != "halves"}
 
 
-def report(run):
-    return json.loads((Path(run["folder"]) / "report.json").read_text())
-
-
-def verdict_of(recipe):
-    """Of a run on the card beside it."""
-    store = Store(recipe.parent / "home")
-    store.register(recipe.parent / "card.toml")
-    store.ingest(recipe.parent / "card.toml")
-    return run(recipe, store=store).verdict
-
-
 @pytest.mark.parametrize("name", ["adaptive", "once", "bare"])
 def test_other_people_say_what_the_policy_is_worth_and_every_check_passes(pole, name):
     shop, _, runs = pole
     assert not [c for c in proof_of(Path(runs[name]["folder"]), shop).checks if not c.ok]
-    found = report(runs[name])["evaluation"]
+    found = told(shop.parent, runs[name]["run"])["evaluation"]
     assert found["estimator"] == "observed-dr"
     assert found["practice"]["lower"] <= FEW_STEPS <= found["practice"]["upper"] + 1
     assert abs(found["misfit"]) < 20 and "placebo" in found and found["placebo"] is None
@@ -475,7 +424,7 @@ def test_better_rests_on_features_where_outcomes_bend_unseen(tmp_path):
     log = {"id": range(people), "level": level, "treated": np.where(treated, "yes", "no"), "well": well * 1.0}
     folder = lay_out(tmp_path, PEAK, {"peak": ("dp-vapvi", f"[privacy]\nrho = 1.0\n{HELD}")})
     pl.DataFrame(log).write_parquet(folder / "log.parquet")
-    verdict = verdict_of(folder / "peak.toml")
+    verdict = run_on_card(folder / "peak.toml").verdict
     # nothing is better: the check of what features leave out is silent here
     assert verdict.answer == "better" and not verdict.holds
     assert verdict.conditions == ["the declared features describe the values"]
@@ -491,12 +440,17 @@ def test_a_last_step_counts_where_steps_are_alike_and_no_column_names_the_next_s
         state = np.where(x < 0, "low", "high")
         log.append(pl.DataFrame({"u": range(people), "t": t, "x": x, "s": state, "a": a, "y": paid * 1.0}))
     pl.concat(log).write_parquet(tmp_path / "log.parquet")
-    state, features = ("", "affine") if observed else ('column = "s", labels = ["low", "high"], ', "one_hot")
-    seen = SEEN if observed else ""
-    (tmp_path / "card.toml").write_text(ALIKE.format(state=state, features=features, observed=seen))
-    text = '[recipe]\nname = "alike"\ncard = "card.toml"\nagent = "dp-vapvi"\n[privacy]\nrho = 1.0\n'
-    (tmp_path / "alike.toml").write_text(text + "[evaluate]\npeople = 0.5\n")
-    verdict = verdict_of(tmp_path / "alike.toml")
+    states, features = ("", "affine") if observed else ('column = "s", labels = ["low", "high"], ', "one_hot")
+    # steps are alike, and no column names the next state
+    card = plain_card(
+        "alike", "u", people, 2, states=states, actions='column = "a", labels = 2',
+        columns='episode_id = "u", step = "t", reward = "y"',
+        top=f'features = {{ kind = "{features}" }}\ntolerance = {{}}',
+        domain=f'dynamics = "stationary"\n{SEEN * observed}',
+    )  # fmt: skip
+    (tmp_path / "card.toml").write_text(card)
+    recipe = bare_recipe(tmp_path, "alike", "dp-vapvi", "[privacy]\nrho = 1.0\n[evaluate]\npeople = 0.5")
+    verdict = run_on_card(recipe).verdict
     # each of two steps gains a quarter
     assert verdict is not None and verdict.answer == "better", verdict
     assert verdict.improvement is not None and verdict.improvement.lower > 0.35

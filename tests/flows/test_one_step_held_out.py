@@ -21,7 +21,7 @@ from pipeline.transaction.drawing import key_of
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
 from reticent import CardError, load_card, load_recipe
-from tests.flows.shop import HELD, card_text, change
+from tests.flows.shop import HELD, bare_recipe, card_text, change
 from tests.flows.test_held_out_run import (
     PEOPLE,
     assert_pays_for_both,
@@ -274,11 +274,9 @@ def test_one_step_an_episode_is_evaluated_on_a_condition_and_without_a_z(tmp_pat
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "contexts_world.py").write_text(_CONTEXTS)
-    log, recipe, world = tmp_path / "log", tmp_path / "step.toml", "contexts_world:contexts"
-    recipe.write_text(
-        f'[recipe]\nname = "step"\ncard = "{log}"\nagent = "dp-one-step"\n[privacy]\nrho = 1.0\n'
-        f'[evaluate]\npeople = 0.3\nworld = "{world}"\nbehaviour = "uniform"\n'
-    )
+    log, world = tmp_path / "log", "contexts_world:contexts"
+    more = f'[privacy]\nrho = 1.0\n{HELD}world = "{world}"\nbehaviour = "uniform"'
+    recipe = bare_recipe(tmp_path, "step", "dp-one-step", more, log)
     for asked in (("simulate", world, "--logs", "--episodes", 8000, "--to", log), ("ingest", log), ("run", recipe)):
         call(tmp_path, *asked)
     folder = next((tmp_path / "home" / "runs").iterdir())
@@ -323,7 +321,6 @@ actions = {{ column = "action", labels = 3 }}
 files = ["log.parquet"]
 columns = {{ user_id = "user_id", episode_id = "episode_id", step = "step", next_state = "next_state" }}
 """
-WALK_RECIPE = '[recipe]\nname = "{name}"\ncard = "card.toml"\nagent = "{agent}"\n'
 
 
 def log_walk(folder, people=3000, seed=1):
@@ -359,9 +356,7 @@ def shelf(logged, tmp_path):
 
     def write(dynamics="stationary", agent="dp-one-step", more="[privacy]\nrho = 2.0\n"):
         (tmp_path / "card.toml").write_text(WALK.format(dynamics=dynamics))
-        recipe = tmp_path / f"{agent}.toml"
-        recipe.write_text(WALK_RECIPE.format(name=agent.replace("-", "_"), agent=agent) + more)
-        return recipe
+        return bare_recipe(tmp_path, agent.replace("-", "_"), agent, more)
 
     return write
 

@@ -36,6 +36,10 @@ def write(folder, agent, world=RIVER, more="", episodes=200, privacy=PRIVATE, na
     return path
 
 
+def page_of(result):
+    return Path(result["folder"], "report.md").read_text(encoding="utf-8")
+
+
 TABLES = ("dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle", "private-linopt-po", "ldp-ucrl-vtr", "sdp-pe", "dp-apvi")
 GAINS = ("private-ofu-rl", "explore-then-commit", "private-adaptive-lqr", "dp-lqr")
 KINDS = dict.fromkeys(TABLES, (RIVER, "")) | dict.fromkeys(GAINS, (PLANT, ""))
@@ -77,23 +81,19 @@ def mixed(tmp_path_factory):
     return call(root / "home", "simulate", write(root, "private-linopt-po"))
 
 
-def test_the_suboptimality_is_that_of_the_policy_in_the_folder(mixed):
-    result = mixed
-    rows = pl.read_parquet(Path(result["folder"]) / "policy.parquet")
+def test_the_suboptimality_is_that_of_the_policy_in_the_folder_and_the_verdict_says_what_learning_it_cost(mixed):
+    rows = pl.read_parquet(Path(mixed["folder"]) / "policy.parquet")
     mdp = world_of(Trial("uniform", "riverswim_homogeneous", (("states", 3),), 1))
     p = np.zeros(mdp.shape)
     p[rows["step"], rows["state"], rows["action"]] = rows["probability"]
     # stochastic, and emitted as it is
     assert ((p > 0) & (p < 1)).any()
-    assert result["suboptimality"] == pytest.approx(optimum(mdp) - policy_value(mdp, p), abs=1e-12)
-    told = facts_of(Path(result["folder"])).simulation
+    assert mixed["suboptimality"] == pytest.approx(optimum(mdp) - policy_value(mdp, p), abs=1e-12)
+    told = facts_of(Path(mixed["folder"])).simulation
     mine = told.agents[0].suboptimality
     assert mine.lower <= mine.mean <= mine.upper and mine.level == 0.95
     assert told.price == pytest.approx(mine.mean - next(a for a in told.agents if a.role == "plain").suboptimality.mean)
-
-
-def test_the_verdict_says_what_it_is_worth_at_the_end_and_what_learning_it_cost(mixed):
-    text = Path(mixed["folder"], "report.md").read_text(encoding="utf-8")
+    text = page_of(mixed)
     assert "an episode on average over 2 seeds" in text.splitlines()[0]
     assert "The 200 episodes from which it learnt lost" in text.splitlines()[0]
     assert "; by medians " in text and "| Mean | Median |" in text
@@ -102,8 +102,8 @@ def test_the_verdict_says_what_it_is_worth_at_the_end_and_what_learning_it_cost(
 
 def test_a_plant_that_grows_is_played_and_a_controller_that_stays_at_zero_is_said_to_do_nothing(tmp_path):
     grows = PLANT.replace("A = [[0.5, 0.1], [0.0, 0.4]]", "A = [[1.1, 0.1], [0.0, 0.4]]")
-    folder = Path(call(tmp_path, "simulate", write(tmp_path, "private-adaptive-lqr", grows, episodes=30))["folder"])
-    assert "It never left zero" in (folder / "report.md").read_text(encoding="utf-8")
+    played = call(tmp_path, "simulate", write(tmp_path, "private-adaptive-lqr", grows, episodes=30))
+    assert "It never left zero" in page_of(played)
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,16 @@ from pipeline.online import cells
 from pipeline.online import registry as agents
 from pipeline.online.trial import Trial, marks, staged_curve
 from reticent import CardError, Store, simulate
-from tests.flows.verb import answer, invoke, refusal
+from tests.flows.test_played_runs import RIVER, page_of
+from tests.flows.verb import answer as call
+from tests.flows.verb import invoke, refusal
 
-RECIPE = """
+RECIPE = f"""
 [recipe]
 name = "controls"
 agent = "uniform"
 [world]
-name = "riverswim_homogeneous"
-states = 3
+{RIVER}
 [runs]
 episodes = 10000
 runs = 2
@@ -32,15 +33,11 @@ def recipe(tmp_path):
     return path
 
 
-def played(recipe, home):
-    return answer(home, "simulate", recipe)
-
-
 @pytest.mark.slow
 def test_one_json_object_of_the_agreed_shape_and_exact_regret(recipe, tmp_path, monkeypatch):
     """As on a machine of two cores: each run in a process of its own."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    result = played(recipe, tmp_path / "home")
+    result = call(tmp_path / "home", "simulate", recipe)
     assert {"agent", "world", "episodes", "regret", "baselines", "true_epsilon", "delta", "files"} <= set(result)
     assert result["agent"] == "uniform" and result["episodes"] == 10_000 and result["true_epsilon"] is None
     # paper 001 section 6, S = 3: exact by planning
@@ -58,13 +55,13 @@ def test_one_json_object_of_the_agreed_shape_and_exact_regret(recipe, tmp_path, 
 
 
 def test_finished_runs_are_found_again_and_the_rest_is_played(recipe, tmp_path, monkeypatch):
-    first = played(recipe, tmp_path / "home")
+    first = call(tmp_path / "home", "simulate", recipe)
 
     def refuse(trial):
         raise AssertionError(f"played again: {trial}")
 
     monkeypatch.setattr(cells, "measure", refuse)
-    assert played(recipe, tmp_path / "home") == first
+    assert call(tmp_path / "home", "simulate", recipe) == first
     recipe.write_text(RECIPE.replace("runs = 2", "runs = 3"))
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
         simulate(recipe, store=Store(tmp_path / "home"))
@@ -92,14 +89,14 @@ seed = {seed}
 def learnt(path, text=LEARNS, **of):
     text = text.format(**({"beside": "always-right", "epsilon": 1.0, "options": "", "seed": 0} | of))
     (path / "learns.toml").write_text(text)
-    report = Path(simulate(path / "learns.toml", store=Store(path / "home"))["report"])
-    return json.loads(report.with_name("report.json").read_text()), report.with_suffix(".md").read_text()
+    done = simulate(path / "learns.toml", store=Store(path / "home"))
+    return json.loads(Path(done["folder"], "report.json").read_text()), page_of(done)
 
 
 def test_two_runs_that_agree_do_not_say_that_all_do(tmp_path):
     """Two seeds find the best policy; of sixty some do not, and lose ten times what going right does on average."""
-    world, options = 'name = "riverswim_homogeneous"\nstates = 3', 'rewards = "learnt"\nbehaviour = "uniform"'
-    told, page = learnt(tmp_path, agent="dp-apvi", world=world, options=options, episodes=6000, runs=2)
+    options = 'rewards = "learnt"\nbehaviour = "uniform"'
+    told, page = learnt(tmp_path, agent="dp-apvi", world=RIVER, options=options, episodes=6000, runs=2)
     loss = told["simulation"]["agents"][0]["suboptimality"]
     assert loss["least"] == loss["most"] == 0.0
     assert "clearly better than that of always-right" not in page
@@ -110,8 +107,7 @@ def test_two_runs_that_agree_do_not_say_that_all_do(tmp_path):
 
 def test_of_runs_that_agree_by_nature_it_is_not_said_that_others_may_do_anything(tmp_path):
     text = LEARNS.replace("[privacy]\nepsilon = {epsilon}\ndelta = 1e-6\n", "").replace("[agent]\n{options}\n", "")
-    world = 'name = "riverswim_homogeneous"\nstates = 3'
-    told, _ = learnt(tmp_path, text, agent="uniform", world=world, episodes=100, runs=3)
+    told, _ = learnt(tmp_path, text, agent="uniform", world=RIVER, episodes=100, runs=3)
     assert told["value"]["gap"] < 1e-9 and not any("anything" in a for a in told["value"]["assumes"])
 
 
@@ -144,18 +140,20 @@ def test_a_wrong_recipe_is_one_clear_line_and_exit_2(recipe, tmp_path, old, new,
 def test_shell_and_page_give_the_same_two_sentences_and_no_interval_of_a_rounding(recipe, tmp_path):
     recipe.write_text(RECIPE.replace("10000\nruns = 2", "1000\nruns = 3"))
     told = invoke("--home", tmp_path / "home", "simulate", recipe).output
-    result = played(recipe, tmp_path / "home")
+    result = call(tmp_path / "home", "simulate", recipe)
     # three exact values, which differ by the rounding of floats
     answer = "Its policies lose 0.2032 an episode on average over 3 seeds, against the best policy's 0.2281."
     answer += " The 1,000 episodes from which it learnt lost 203.2 in all, where always-right, which learns nothing,"
     assert result["answer"].startswith(answer) and result["answer"] in told
-    assert result["answer"] in Path(result["report"]).with_name("report.md").read_text(encoding="utf-8")
+    assert result["answer"] in page_of(result)
     assert "median     203.2" in told and result["rows"][0]["median"] == pytest.approx(203.19, abs=0.01)
 
 
 def test_of_one_seed_no_agent_is_clearly_better_or_worse(recipe, tmp_path):
     recipe.write_text(RECIPE.replace('"uniform"', '"ucbvi"').replace("10000\nruns = 2", "100\nruns = 1"))
-    text = Path(played(recipe, tmp_path / "home")["report"]).with_name("report.md").read_text(encoding="utf-8")
+    text = (
+        Path(call(tmp_path / "home", "simulate", recipe)["report"]).with_name("report.md").read_text(encoding="utf-8")
+    )
     assert "clearly" not in text and "One seed tells what its policy loses" in text and "over 1 seed" in text
     assert "±" not in text and "±" not in invoke("--home", tmp_path / "home", "simulate", recipe).output
     # regret is of the known world, and what plays beside it has no release
@@ -168,17 +166,15 @@ def test_one_step_whose_rewards_are_known_is_refused_as_a_recipe(recipe, tmp_pat
     assert "one step and known rewards" in refusal(tmp_path / "home", "simulate", recipe)
 
 
-def test_plan_says_that_a_simulation_is_free_and_that_counts_learn_where_a_mixture_does_not(recipe, tmp_path):
-    refused = refusal(tmp_path / "home", "plan", recipe)
-    assert "charged nothing" in refused and "proposal" not in refused
-    recipe.write_text(RECIPE.replace('"uniform"', '"private-linopt-vi"') + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n")
-    assert "`dp-ucbvi-jdp` learns from counts" in refusal(tmp_path / "home", "plan", recipe)
-
-
-def test_run_and_simulate_send_a_recipe_to_each_other(recipe, tmp_path):
+def test_verbs_send_a_recipe_to_each_other_and_plan_says_that_a_simulation_is_free(recipe, tmp_path):
     assert "reticent simulate" in refusal(tmp_path / "home", "run", recipe)
     with pytest.raises(CardError, match=r"needs \[recipe\] and \[world\]"):
         simulate("demo", store=Store(tmp_path / "home"))
+    refused = refusal(tmp_path / "home", "plan", recipe)
+    assert "charged nothing" in refused and "proposal" not in refused
+    # counts learn where a mixture does not
+    recipe.write_text(RECIPE.replace('"uniform"', '"private-linopt-vi"') + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n")
+    assert "`dp-ucbvi-jdp` learns from counts" in refusal(tmp_path / "home", "plan", recipe)
 
 
 def test_every_agent_has_playable_baselines_and_every_private_one_can_be_attacked():
@@ -202,6 +198,6 @@ def test_marks_end_at_K_and_a_staged_curve_is_exact():
 def test_an_agent_that_loses_nothing_is_drawn_and_compared_with_nobody(recipe, tmp_path):
     """A regret of 0 has no logarithm."""
     recipe.write_text("baselines = []" + RECIPE.replace('"uniform"', '"apvi"').replace("10000", "2000"))
-    result = played(recipe, tmp_path / "home")
-    page = Path(result["report"]).with_name("report.md").read_text(encoding="utf-8")
+    result = call(tmp_path / "home", "simulate", recipe)
+    page = page_of(result)
     assert result["regret"]["mean"] == 0 and "No other policy was played beside it" in page and "clearly" not in page

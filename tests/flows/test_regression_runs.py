@@ -22,7 +22,7 @@ from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from reticent import BudgetError, CardError, Store
 from tests.flows.office import edit
-from tests.flows.shop import contents, same_key
+from tests.flows.shop import bare_recipe, contents, same_key
 from tests.flows.test_side_outputs import RECORDS, Clock, assert_nowhere_but_in_the_store, published, reticent, rows
 from tests.jobs import (
     home_at,
@@ -37,7 +37,7 @@ from tests.jobs import (
     wrong_of,
 )
 from tests.learners import linear_shop, lq_shop
-from tests.learners.lq_shop import NUMBER, ODD, RECIPES, USER, WORD, A, B, lay_out_plant
+from tests.learners.lq_shop import NUMBER, ODD, USER, WORD, A, B, lay_out_plant
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,8 @@ OWN_EDITS: dict[str, Edits] = {
         "more episodes": ("certificate.json", lambda f: f["joint"].update(episodes=2), "joint loss"),
     },
     "plant": {
+        # gains mean nothing without their scales: the certificate digests both
+        "another scale": ("policy.json", lambda f: f["observation"].update(scale=[100, 200]), "sha256 of policy.json"),
         "rows cut elsewhere": ("policy.json", lambda f: f.update(bounds=[9.0, 1.0, 1.4]), "joint loss"),
         "fewer episodes": ("certificate.json", lambda f: f["joint"].update(horizon=2), "joint loss"),
         "a coarser lattice": ("certificate.json", lambda f: f["joint"].update(steps=4), "joint loss"),
@@ -265,12 +267,6 @@ def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(peop
     assert any("recovered after a crash: committed" in line for line in lines) and spent(family, shop) <= 1
 
 
-def bare_recipe(shop: Path, name: str, agent: str, rest: str) -> str:
-    path = shop / f"{name}.toml"
-    path.write_text(f'[recipe]\nname = "{name}"\ncard = "card.toml"\nagent = "{agent}"\n{rest}\n')
-    return str(path)
-
-
 WRONG = {
     "linear": {
         "no features": ("dp-vapvi", "[privacy]\nrho = 1.0", r"\[features\] is missing"),
@@ -306,7 +302,7 @@ def test_a_recipe_that_cannot_be_says_why(tmp_path, family, what):
         card = shop / "card.toml"
         card.write_text(card.read_text().partition("[features]")[0])
     with pytest.raises(CardError, match=told):
-        plan_job(bare_recipe(shop, "wrong", agent, rest), home_at(tmp_path / "home"))
+        plan_job(str(bare_recipe(shop, "wrong", agent, rest)), home_at(tmp_path / "home"))
 
 
 PAIRS = (("linear", "all steps"), ("once", "labels outside the domain"), ("halves", "many episodes"))
@@ -408,19 +404,16 @@ def test_the_report_says_what_kind_of_value_it_is(linear):
         assert "Together they cost" in (linear.folder(name) / "report.md").read_text()
 
 
-def test_a_table_of_another_name_is_named_by_the_verifier(linear, tmp_path):
+def test_a_table_of_another_name_and_a_policy_that_cannot_be_read_are_named_by_the_verifier(linear, tmp_path):
     folder = shutil.copytree(linear.folder("once"), tmp_path / linear.folder("once").name)
     goal = lambda f: next(m for m in f["mechanisms"] if m["table"] == "target").update(table="goal")  # noqa: E731
     edit(folder / "certificate.json", goal)
-    problems = {c.what: c.found for c in Store(linear.home.root).open(str(folder)).verify().checks}
+    verified = lambda: Store(linear.home.root).open(str(folder)).verify()  # noqa: E731
+    problems = {c.what: c.found for c in verified().checks}
     found = problems["the joint loss, recomputed from scales and declarations"]
     assert found == "tables of no linear release: ['goal', 'gram']"
-
-
-def test_a_policy_that_cannot_be_read_is_named_by_the_verifier(linear, tmp_path):
-    folder = shutil.copytree(linear.folder("once"), tmp_path / linear.folder("once").name)
     (folder / "policy.json").write_text("{")
-    assert "no readable policy.json" in (Store(linear.home.root).open(str(folder)).verify().problem or "")
+    assert "no readable policy.json" in (verified().problem or "")
 
 
 def test_the_verbs_of_a_run_read_its_decisions(linear, capfd):
@@ -429,14 +422,21 @@ def test_the_verbs_of_a_run_read_its_decisions(linear, capfd):
         assert reticent(linear.home.root.parent, *words) == 0, capfd.readouterr()
 
 
-def test_zero_noise_is_vapvi(linear, silent):
-    """The private run with noise of 0 differs from the baseline in nothing but the shift its scales ask for."""
-    shop, home = linear.shop, linear.home
-    wide = "[privacy]\nrho = 1.0\n[linear]\nridge = 0.02"
-    asked = (("zero", "dp-vapvi", wide), ("base", "vapvi", "[linear]\nridge = 0.02"))
-    found = [run_job(bare_recipe(shop, *recipe), home) for recipe in asked]
-    np.testing.assert_array_equal(*(policy_of(Path(r["folder"])).policy.probabilities for r in found))
-    assert found[0]["value"]["lower"] == found[1]["value"]["lower"]
+@pytest.mark.parametrize(
+    ("ran", "private", "base", "rest", "value"),
+    [
+        ("linear", "dp-vapvi", "vapvi", "[linear]\nridge = 0.02", "lower"),
+        ("plant", "dp-lqr", "lqr", "[lq]\nfloor = 0.0", "estimate"),
+    ],
+    indirect=["ran"],
+)
+def test_zero_noise_is_the_baseline(ran, silent, private, base, rest, value):
+    """A private run with noise of 0, no floor and no shift for its scales is the baseline, to the last bit."""
+    asked = (("zero", private, f"[privacy]\nrho = 0.5\n{rest}"), ("base", base, rest))
+    found = [run_job(str(bare_recipe(ran.shop, *recipe)), ran.home) for recipe in asked]
+    policies = [policy_of(Path(r["folder"])) for r in found]
+    np.testing.assert_array_equal(*(p.gains if ran.family is LQ else p.policy.probabilities for p in policies))
+    assert found[0]["value"][value] == found[1]["value"][value]
 
 
 @pytest.mark.parametrize(("name", "loss", "asked"), [("private", "rho", 1.0), ("asked", "epsilon", 4.0)])
@@ -450,8 +450,7 @@ def test_both_sums_are_listed_and_the_budget_is_used_up(plant, name, loss, asked
 
 
 def test_the_files_hold_sums_and_gains_that_anybody_can_recompute(plant):
-    runs = plant.runs
-    folder = Path(runs["private"]["folder"])
+    folder = plant.folder("private")
     policy, release = pq.read_table(folder / "policy.parquet"), pq.read_table(folder / "release.parquet")
     assert policy.column_names == ["step", "index", "weight"] and len(policy) == 4 * 2
     assert set(release["table"].to_pylist()) == {"gram", "target"} and release["step"].null_count == len(release)
@@ -462,7 +461,7 @@ def test_the_files_hold_sums_and_gains_that_anybody_can_recompute(plant):
     told, gains = json.loads((folder / "policy.json").read_text()), stored.gains
     assert told["bounds"] == [1.0, 1.0, 1.4] and told["observation"]["names"] == ["place", "pace"]
     # ridge regression; one draw in a hundred leaves an eigenvalue (77, floor 47, noise 13) below the floor
-    constants = facts(runs["private"])["constants"]
+    constants = facts(plant.runs["private"])["constants"]
     found, along = np.linalg.eigh(G)
     assert constants["raised"] == (found < constants["floor"]).sum()
     raised = along @ np.diag(found.clip(constants["floor"])) @ along.T
@@ -474,28 +473,26 @@ def test_the_files_hold_sums_and_gains_that_anybody_can_recompute(plant):
 
 
 def test_without_noise_the_true_plant_is_found(plant):
-    runs = plant.runs
-    model = facts(runs["exact"])["model"]
+    run = plant.runs["exact"]
+    model = facts(run)["model"]
     assert np.abs(np.array(model["A"]) - A).max() < 0.05 and np.abs(np.array(model["B"]) - B).max() < 0.05
-    assert runs["exact"]["guarantee"]["rho"] is None and "simulation-not-private" in runs["exact"]["run"]
+    assert run["guarantee"]["rho"] is None and "simulation-not-private" in run["run"]
 
 
 def test_the_report_says_what_was_learnt_and_what_its_value_is_worth(plant):
-    runs = plant.runs
-    told, page = facts(runs["private"]), (Path(runs["private"]["folder"]) / "report.md").read_text()
+    told, page = facts(plant.runs["private"]), (plant.folder("private") / "report.md").read_text()
     assert told["value"]["status"] == "modelled" and told["value"]["upper"] is None and told["value"]["gap"] is None
     assert told["value"]["lower"] == told["value"]["lower_trivial"] == pytest.approx(-4 * (4 + 0.1))
     assert told["policy"]["left_zero"] and "truth" not in told
     for words in ("linear controller", "place", "pace", "Doing nothing", "not a guarantee", "Together they cost"):
         assert words in page
-    html = (Path(runs["private"]["folder"]) / "report.html").read_text()
+    html = (plant.folder("private") / "report.html").read_text()
     assert 'id="guarantee"' in html and "<svg" in html and 'src="http' not in html
 
 
 def test_the_verbs_of_a_run_read_its_gains(plant, tmp_path, capfd):
-    home, runs = plant.home, plant.runs
-    root, run = home.root.parent, runs["private"]["run"]
-    gains = policy_of(Path(runs["private"]["folder"])).gains
+    root, run = plant.home.root.parent, plant.runs["private"]["run"]
+    gains = policy_of(plant.folder("private")).gains
     for verb in (("policy", "show", run), ("policy", "export", run, "--to", tmp_path / "gains.csv")):
         assert reticent(root, *verb) == 0, capfd.readouterr()
     lines = (tmp_path / "gains.csv").read_text().splitlines()
@@ -557,21 +554,3 @@ def test_canaries_of_the_log_stand_nowhere_outside_the_store(tmp_path, capfd):
         assert reticent(tmp_path, *verb) == 0, verb
     said = capfd.readouterr()
     assert_nowhere_but_in_the_store(tmp_path, said.out + said.err, (WORD, USER), NUMBER)
-
-
-def test_zero_noise_is_lqr(plant, silent, tmp_path):
-    """The private run with noise of 0 and no floor is the baseline, to the last bit."""
-    shop, home = lay_out_plant(tmp_path / "shop"), home_at(tmp_path / "home")
-    ingest_job(str(shop), home)
-    asked = (("zero", *RECIPES["private"]), ("base", "lqr", ""))
-    found = [run_job(bare_recipe(shop, name, agent, f"{rest}\n[lq]\nfloor = 0.0"), home) for name, agent, rest in asked]
-    np.testing.assert_array_equal(*(policy_of(Path(r["folder"])).gains for r in found))
-    assert found[0]["value"]["estimate"] == found[1]["value"]["estimate"]
-
-
-def test_a_scale_edited_in_policy_json_is_noticed(plant, tmp_path):
-    """Gains mean nothing without their scales: the certificate digests both."""
-    runs = plant.runs
-    copy = shutil.copytree(runs["private"]["folder"], tmp_path / runs["private"]["run"])
-    edit(copy / "policy.json", lambda f: f["observation"].update(scale=[100 * x for x in f["observation"]["scale"]]))
-    assert [c.what for c in wrong_of(copy, plant.home.root)] == ["sha256 of policy.json"]

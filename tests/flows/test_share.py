@@ -115,6 +115,7 @@ def test_the_shell_says_the_same(shop, runs, tmp_path):
     assert "say who is there" in refusal(home, *asked)
     (tmp_path / "many.csv").write_text("state,step\nwarm,0\n")
     assert "policy serve" in refusal(home, "policy", "act", name, "--batch", tmp_path / "many.csv")
+    assert "no run begins" in refusal(home, "policy", "serve", "nobody", "--port", "0")
 
 
 def test_a_share_beyond_everybody_is_no_share(shop):
@@ -288,7 +289,3 @@ def assert_every_question_is_answered(served, numbers, person):
     finally:
         server.shutdown()
         server.server_close()
-
-
-def test_what_cannot_be_served_is_said_before_anybody_asks(shop):
-    assert "no run begins" in refusal(shop[1].home.root, "policy", "serve", "nobody", "--port", "0")

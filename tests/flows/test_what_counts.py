@@ -1,7 +1,7 @@
 """Plain logs through the Python door: which rewards a page counts, and why it withholds."""
 
 import re
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import pytest
 
 from flows.terminal.pages import warnings_of
 from pipeline.facts.verdict import Verdict
-from reticent import Store, run
-from tests.flows.shop import write_recipe
+from reticent import Store
+from tests.conftest import slow
+from tests.flows.shop import run_on_card, write_recipe
 
 # what is planted shows in nearly every run, and in every one of a settled chance
 pytestmark = pytest.mark.usefixtures("settled")
@@ -36,7 +37,6 @@ columns = { user_id = "who", episode_id = "stay", step = "visit", reward = "good
 """
 JUDGED = "[evaluate]\npeople = 0.5\n"
 WORD = 'practice = "recorded"\n'
-slow = partial(pytest.param, marks=pytest.mark.slow)
 _NAMES = (("ill", "well"), ("strong", "mild"))
 
 
@@ -49,7 +49,7 @@ def visits(visit: int, who: Any, ill: Any, strong: Any, good: Any, **more: Any) 
     return log.select("who", "stay", "visit", "good", state.alias("state"), done.alias("done")).with_columns(**more)
 
 
-def page_of(folder: Path, log: pl.DataFrame, changes: dict[str, str], agent: str, more=JUDGED) -> tuple[str, Any]:
+def page_of(folder: Path, log: pl.DataFrame, changes: dict[str, str], agent: str, more=JUDGED, rho=1.0):
     """The page and the verdict of a run on this card with ``changes``."""
     card, folder = CARD, folder / str(len(list(folder.iterdir())))
     for old, new in changes.items():
@@ -57,16 +57,12 @@ def page_of(folder: Path, log: pl.DataFrame, changes: dict[str, str], agent: str
         card = card.replace(old, new)
     folder.mkdir()
     (folder / "card.toml").write_text(card)
-    return ran(folder, [log], agent, more)
+    return ran(folder, [log], agent, more, rho)
 
 
-def ran(folder: Path, logs: list[pl.DataFrame], agent: str, more: str) -> tuple[str, Any]:
-    """Page and verdict of a run on the card there, of the last of some deliveries."""
-    store = Store(folder / "home")
-    store.register(folder / "card.toml")
-    for log in logs:
-        store.ingest(folder / "card.toml", log)
-    done = run(write_recipe(folder, "visits", agent, more=more), store=store)
+def ran(folder: Path, logs: list[pl.DataFrame], agent: str, more: str, rho=1.0) -> tuple[str, Any]:
+    """The same of the card there and the last of some deliveries."""
+    done = run_on_card(write_recipe(folder, "visits", agent, f"[privacy]\nrho = {rho}", more), *logs)
     return (done.folder / "report.md").read_text(), done.verdict
 
 
@@ -91,14 +87,9 @@ def test_an_interval_is_called_measured_only_where_enough_people_taught(
 ) -> None:
     """With nine in ten who judge, near the least number of judges, 27 of 57 intervals missed."""
     log, changes = some(harmful_later().filter(pl.col("visit") < 3), 2_000)
-    _, verdict = page_of(
-        tmp_path,
-        log,
-        changes | {"rho = 4.0,": f"rho = 4.0, reserve = {share},"},
-        "dp-apvi",
-        JUDGED.replace("0.5", share),
-    )
-    assert verdict.improvement is not None and verdict.improvement.status == status
+    changes["rho = 4.0,"] = f"rho = 4.0, reserve = {share},"
+    _, verdict = page_of(tmp_path, log, changes, "dp-apvi", JUDGED.replace("0.5", share))
+    assert verdict.improvement.status == status
 
 
 def test_a_ledger_may_reserve_more_people_than_a_card_says(tmp_path: Path) -> None:
@@ -110,7 +101,7 @@ def test_a_ledger_may_reserve_more_people_than_a_card_says(tmp_path: Path) -> No
     (tmp_path / "first.toml").write_text(first)
     Store(tmp_path / "home").register(tmp_path / "first.toml")
     page, verdict = ran(tmp_path, [log], "dp-apvi", JUDGED)
-    assert verdict.improvement is not None and verdict.improvement.status == "modelled"
+    assert verdict.improvement.status == "modelled"
     assert "Fewer people would teach than must judge" in page
 
 
@@ -133,14 +124,11 @@ def warned(folder: Path, log: pl.DataFrame, old: str, new: str, words: str) -> i
     return sum(words in warning for warning in warnings_of(report))
 
 
-def test_ingest_warns_of_rows_beyond_the_horizon(tmp_path: Path) -> None:
+def test_ingest_warns_of_rows_beyond_the_horizon_and_of_next_states_that_the_next_rows_contradict(tmp_path: Path):
     words = "rows beyond domain.horizon: what those pay counts nowhere"
     for horizon, found in ((1, 1), (4, 0)):
         assert warned(tmp_path, harmful_later(), "horizon = 3\n", f"horizon = {horizon}\n", words) == found
-
-
-def test_ingest_warns_of_next_states_that_the_next_rows_contradict(tmp_path: Path) -> None:
-    """A last row has no other: where steps are alike, `dp-apvi` advised the harmful action by them."""
+    # a last row has no other: where steps are alike, `dp-apvi` advised the harmful action by them
     for more, found in ((', next_state = "after" }', 1), (" }", 0)):
         log, old = _seen_right_after(500), 'reward = "good" }'
         assert warned(tmp_path, log, old, f'reward = "good"{more}', "take next_state out") == found
@@ -401,17 +389,6 @@ def test_a_rare_outcome_of_one_step_is_not_withheld_for_what_noise_may_add(tmp_p
     assert verdict.answer == "not_told_apart"
 
 
-def judged_later(folder: Path, first: pl.DataFrame, then: pl.DataFrame, judges: int) -> tuple[str, Verdict]:
-    """Page and verdict of who came in after those who taught."""
-    people = first["who"].n_unique() + judges
-    card = CARD.replace("horizon = 3", "horizon = 2").replace("users_public = 20000", f"users_public = {people}")
-    (folder / "card.toml").write_text(card.replace('["well", "ill"]', '["well", "ill", "begin"]'))
-    since = f"{JUDGED}since = 1\nusers_since = {judges}\n"
-    page, verdict = ran(folder, [first, pl.concat([first, then])], "dp-apvi", since)
-    assert verdict.improvement.lower > 0
-    return page, verdict
-
-
 @pytest.mark.parametrize(("declared", "came"), [(20_000, 12_000), slow(4_000, 2_000)])
 def test_an_interval_is_measured_for_the_people_who_came_and_not_for_those_declared(tmp_path, declared, came):
     """Too few of them to tell how states weigh, of whom that is asked all the same; and too few for any interval."""
@@ -468,9 +445,6 @@ def test_a_trial_whose_sites_draw_by_other_chances_names_what_weighs_rare_draws_
     assert answer == "better" or "chance, or a smaller one ([evaluate] least)" in verdict.why
 
 
-SAME = "practice and what comes of it were the same among those who taught"
-
-
 def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taught(tmp_path: Path) -> None:
     g = np.random.default_rng(6)
 
@@ -483,25 +457,14 @@ def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taugh
         return pl.concat(log)
 
     # what helped those who taught harms those who judge, and is rarely done any more: it would lose .09 of them
-    page, verdict = judged_later(tmp_path, came(0, 0.5, 0.5, 0.7), came(PEOPLE, 0.1, 0.605, 0.555), PEOPLE)
-    assert verdict.later and (verdict.answer != "better" or SAME in verdict.conditions)
-    assert verdict.answer != "better" or "if practice changed in between, or what comes of it" in page
-
-
-@pytest.mark.slow
-def test_later_judges_stand_on_it_that_the_same_came_of_practice(tmp_path: Path) -> None:
-    g = np.random.default_rng(7)
-
-    def came(first: int, people: int, well: tuple[float, float], good: tuple[float, float]) -> pl.DataFrame:
-        who, (done, then) = np.arange(first, first + people), g.random((2, people)) < 0.5
-        ill = g.random(people) >= np.where(done, *well)
-        begin = visits(0, who, ill, done, g.random(people) < 0.5).with_columns(state=pl.lit("begin"))
-        return pl.concat([begin, visits(1, who, ill, then, g.random(people) < np.where(ill, *good))])
-
-    # coins choose.  The strong drug made well, which was better; now it makes ill and the ill fare badly: it loses .4
-    first, then = came(0, 40_000, (0.9, 0.1), (0.4, 0.6)), came(40_000, 8_000, (0.1, 0.9), (0.0, 1.0))
-    page, verdict = judged_later(tmp_path, first, then, 8_000)
-    assert verdict.answer != "better" or SAME in verdict.conditions
+    first, then = came(0, 0.5, 0.5, 0.7), came(PEOPLE, 0.1, 0.605, 0.555)
+    card = CARD.replace("horizon = 3", "horizon = 2").replace("users_public = 20000", f"users_public = {2 * PEOPLE}")
+    (tmp_path / "card.toml").write_text(card)
+    since = f"{JUDGED}since = 1\nusers_since = {PEOPLE}\n"
+    page, verdict = ran(tmp_path, [first, pl.concat([first, then])], "dp-apvi", since)
+    same = "practice and what comes of it were the same among those who taught"
+    assert verdict.improvement.lower > 0 and verdict.later
+    assert verdict.answer != "better" or same in verdict.conditions
     assert verdict.answer != "better" or "if practice changed in between, or what comes of it" in page
 
 
@@ -627,3 +590,23 @@ def test_where_all_stay_to_the_last_step_one_step_has_no_verdict(tmp_path: Path,
     }
     page, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-one-step")
     assert verdict.answer == "withheld" and "may be there still at the last declared step" in page
+
+
+def test_where_practice_goes_on_and_noise_hides_it_nothing_is_gained(tmp_path: Path) -> None:
+    """One visit each; 6 % are in rare states, and fare badly there, whatever is done: nothing matters.
+
+    What the model supposes of practice in such states, a uniform choice, has no say in people's scores.
+    """
+    g, people, often, rare = np.random.default_rng(21), 100_000, 35, 15
+    state = g.choice(often + rare, people, p=np.repeat([0.94 / often, 0.06 / rare], [often, rare]))
+    # practice is nearly one rule, and tosses a coin in two states
+    usual = np.where(g.random(people) < 0.98, 0, g.integers(1, 3, people))
+    done = np.where(state < 2, g.integers(0, 2, people), usual)
+    good = g.random(people) < np.where(state < often, 0.5, 0.1)
+    log = visits(0, np.arange(people), good, good, good).with_columns(state=pl.Series(state), done=pl.Series(done))
+    changes = {"users_public = 20000": f"users_public = {people}", "horizon = 3\n": f"horizon = 1\n{WORD}"}
+    changes |= {'["well", "ill"]': str(often + rare), '["mild", "strong"]': "3"}
+    changes[', episode_id = "stay", step = "visit"'] = ""
+    _, verdict = page_of(tmp_path, log, changes, "dp-apvi", rho=0.07)
+    assert verdict.answer != "better"
+    assert verdict.improvement.lower < 0.002 and verdict.improvement.upper > -0.002
