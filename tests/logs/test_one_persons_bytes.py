@@ -209,7 +209,7 @@ def test_a_broken_reader_is_caught(form, where, twin, cell, monkeypatch):
     assert found != REST
 
 
-@pytest.mark.parametrize("form", FORMATS[:3], ids=lambda form: form.name)
+@pytest.mark.parametrize("form", FORMATS[:4], ids=lambda form: form.name)
 def test_a_person_of_too_many_rows_keeps_the_first_and_moves_nobody(form, constants, tmp_path):
     """Whoever repeats a row ten million times once took gigabytes."""
     constants(rows=4, batch=3, block=60)

@@ -44,44 +44,11 @@ def test_every_dialect_of_utf8_csv_reads_alike(tmp_path, data):
     ]
 
 
-def test_small_blocks_keep_the_line_numbers(tmp_path, constants):
-    constants(block=40)
-    rows = [f'"u{i}",1,0,x,0,{"1" if i % 5 else "oops"}' + ("\n" if i % 3 else "\r\n") for i in range(40)]
-    (tmp_path / "log.csv").write_text("user,episode,t,s,a,r\n" + "\n".join(rows), encoding="utf-8", newline="")
-    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "home")
-    assert quarantine(snapshot.folder)["line"].to_list() == [2 + 2 * i for i in range(0, 40, 5)]
-    assert snapshot.rows == 32
-
-
-def test_a_quote_never_reaches_into_the_next_line(tmp_path):
-    (tmp_path / "log.csv").write_text(TEXT + 'v,1,0,"x,0,1\nw,1,0,"x",0,"1"\nz,1,0,x",0,1\n', encoding="utf-8")
-    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "home")
-    assert quarantine(snapshot.folder).select("line", "text").rows() == [(4, 'v,1,0,"x,0,1'), (6, 'z,1,0,x",0,1')]
-    assert canonical(snapshot)["user_id"].unique().sort().to_list() == ["u", "w"]
-
-
-def test_parquet_types_are_the_files_own(tmp_path):
-    FRAME.write_parquet(tmp_path / "log.parquet")
-    found = table(tmp_path, "log.parquet")
-    assert found.schema["user_id"] == pl.Int64
-    assert found.schema["step"] == found.schema["state"] == found.schema["next_state"] == pl.Int32
-
-
-def test_integers_that_became_floats_are_the_labels_they_were(tmp_path):
+def test_ids_of_parquet_stay_numbers_and_integers_that_became_floats_are_integers(tmp_path):
     FRAME.with_columns(pl.col("episode", "t", "a").cast(pl.Float64)).write_parquet(tmp_path / "log.parquet")
     found = table(tmp_path, "log.parquet")
-    assert found.select("episode_id", "step", "action").rows() == [(1, 0, 0), (1, 1, 1)]
-
-
-@pytest.mark.parametrize("form", ["{}", "{}.0"])
-def test_the_empty_cell_of_another_row_takes_nobodys_labels(form, tmp_path):
-    """It makes floats of a column of integers."""
-    labels = {"column": "a", "labels": [form.format(i) for i in range(2)]}
-    for kind in (pl.Int64, pl.Float64, pl.String):
-        (folder := tmp_path / str(kind)).mkdir()
-        FRAME.with_columns(pl.col("a").cast(kind)).write_parquet(folder / "log.parquet")
-        found = table(folder, "log.parquet", domain={"actions": labels})
-        assert found["action"].to_list() == [0, 1]
+    assert found.select("user_id", "episode_id", "step", "action").rows() == [(7, 1, 0, 0), (7, 1, 1, 1)]
+    assert found.schema["step"] == found.schema["state"] == found.schema["next_state"] == pl.Int32
 
 
 def test_a_file_that_lacks_an_optional_column_takes_nobodys_numbers(tmp_path):
@@ -93,13 +60,15 @@ def test_a_file_that_lacks_an_optional_column_takes_nobodys_numbers(tmp_path):
     assert found["reward"].to_list() == [1.0, 0.0, 0.5, 0.5]
 
 
-@pytest.mark.parametrize("word", ["1", "1.0"])
-def test_integers_that_became_floats_are_the_words_they_were(word, tmp_path):
+@pytest.mark.parametrize("form", ["{}", "{}.0"])
+def test_the_empty_cell_of_another_row_takes_nobodys_labels_and_words(form, tmp_path):
+    """It makes floats of a column of integers."""
+    labels, words = {"column": "a", "labels": [form.format(i) for i in range(2)]}, {form.format(1): 0.5, "0": 1.0}
     for kind in (pl.Int64, pl.Float64, pl.String):
         (folder := tmp_path / str(kind)).mkdir()
-        FRAME.with_columns(pl.col("r").cast(kind)).write_parquet(folder / "log.parquet")
-        found = table(folder, "log.parquet", reward={"words": {word: 0.5, "0": 1.0}})
-        assert found["reward"].to_list() == [0.5, 1.0]
+        FRAME.with_columns(pl.col("a", "r").cast(kind)).write_parquet(folder / "log.parquet")
+        found = table(folder, "log.parquet", domain={"actions": labels}, reward={"words": words})
+        assert found.select("action", "reward").rows() == [(0, 0.5), (1, 1.0)]
 
 
 def test_if_one_file_has_text_ids_all_ids_are_text(tmp_path):
