@@ -175,17 +175,6 @@ def test_an_episode_whose_arrays_do_not_fit_is_filed_and_the_others_stay(tmp_pat
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("odd", [0, 1])
-def test_an_episode_of_another_type_is_filed_wherever_it_stands(odd, tmp_path):
-    path = layouts.write_minari_hdf5(tmp_path)
-    with h5py.File(path, "a") as file:
-        steps = len(file[f"episode_{odd}/rewards"])
-        del file[f"episode_{odd}/observations"]
-        file[f"episode_{odd}/observations"] = np.zeros((steps + 1, 3))
-    snapshot = taken("Minari in HDF5", tmp_path)
-    assert snapshot.quarantined == {"malformed_line": 1} and snapshot.rows == 10 - steps
-
-
 @pytest.mark.parametrize("told", ["x", [1, 2], 7])
 def test_a_number_of_steps_that_is_wrong_costs_one_episode(told, tmp_path):
     path = layouts.write_minari_hdf5(tmp_path)
@@ -232,27 +221,22 @@ def test_a_part_of_an_arrow_episode_is_filed_and_a_missing_one_refuses(tmp_path)
         taken("Minari in Arrow", tmp_path)
 
 
-def test_an_episode_that_is_a_link_is_set_aside(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [
+        ("episode_0", h5py.ExternalLink("../other/data/main_data.hdf5", "episode_0")),
+        ("episode_0/rewards", h5py.SoftLink("/episode_1/rewards")),
+        ("episode_0/rewards", h5py.ExternalLink("../other/data/main_data.hdf5", "/episode_0/rewards")),
+    ],
+)
+def test_links_in_hdf5_are_not_followed(name, link, tmp_path):
     path = layouts.write_minari_hdf5(tmp_path)
     layouts.write_minari_hdf5(tmp_path / "other")
     with h5py.File(path, "a") as file:
-        del file["episode_0"]
-        file["episode_0"] = h5py.ExternalLink("../other/data/main_data.hdf5", "episode_0")
+        del file[name]
+        file[name] = link
     snapshot = taken("Minari in HDF5", tmp_path)
     assert "is a link" in quarantine(snapshot.folder)["text"].item() and snapshot.episodes == 3
-
-
-@pytest.mark.parametrize(
-    "link", [h5py.SoftLink("/episode_1/rewards"), h5py.ExternalLink("../other/maze.hdf5", "rewards")], ids=type
-)
-def test_links_in_hdf5_are_not_followed(link, tmp_path):
-    path = layouts.write_minari_hdf5(tmp_path)
-    layouts.write_d4rl(tmp_path / "other")
-    with h5py.File(path, "a") as file:
-        del file["episode_0/rewards"]
-        file["episode_0/rewards"] = link
-    snapshot = taken("Minari in HDF5", tmp_path)
-    assert "episode_0: 'rewards' is a link" in quarantine(snapshot.folder)["text"].item() and snapshot.episodes == 3
 
 
 def test_data_that_lies_in_another_file_is_refused(tmp_path):

@@ -86,14 +86,6 @@ def test_an_order_with_a_hole_in_it_refuses_only_a_log_without_people(line, tmp_
         taken("Flat transitions", tmp_path, {"user_id": "episode"}, unit={"user": "episode"})
 
 
-def test_flat_rows_in_any_table_format_are_the_same(tmp_path):
-    frame = pl.read_csv(layouts.write_flat(tmp_path))
-    frame.write_parquet(tmp_path / "log.parquet")
-    frame.write_ndjson(tmp_path / "log.ndjson")
-    for name in ("log.parquet", "log.ndjson"):
-        assert transitions(taken("Flat transitions", tmp_path, source={"files": [name]})) == expected()
-
-
 @pytest.mark.parametrize("column", ["s", "s2"])
 @pytest.mark.parametrize("kind", [pl.Int64, pl.Float64])
 def test_a_column_of_states_that_another_made_text_cuts_nobodys_episodes(column, kind, tmp_path):
@@ -110,15 +102,6 @@ def test_a_table_that_has_episodes_itself_is_no_flat_one(tmp_path):
     pl.read_csv(layouts.write_flat(tmp_path)).with_columns(episode=1).write_csv(tmp_path / "log.csv")
     with pytest.raises(LogError, match="has a column 'episode' of its own"):
         taken("Flat transitions", tmp_path)
-
-
-@pytest.mark.slow
-def test_rlds_of_a_row_a_step_is_the_same(tmp_path, constants):
-    layouts.write_rlds(tmp_path, nested=False)
-    assert transitions(taken("RLDS", tmp_path)) == expected()
-    for rows in (1, 2, 3):
-        constants(batch=rows)
-        assert transitions(taken("RLDS", tmp_path, home=f"store-{rows}")) == expected()
 
 
 def test_the_last_rlds_step_is_no_row_and_a_broken_off_episode_leads_nowhere(tmp_path):

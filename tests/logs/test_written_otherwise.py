@@ -127,7 +127,7 @@ def test_a_card_that_says_none_of_it_has_the_digests_it_had(tmp_path):
         card = declare(folder, **said)
         (folder / "log.csv").write_text("user,at,state,action,paid\nu,1,x,a,1\n".replace(",", mark))
         found.append((set(card.model_dump(mode="json")["source"]), ingest(card, folder / "home").source_hash))
-    new = {"rename", "numbers", "dates", "units", "same_place"}
+    new = {"rename", "numbers", "dates", "units", "same_place", "format"}
     assert not new & found[0][0] and found[1][0] - found[0][0] == {"separator"} and found[0][1] != found[1][1]
     assert "product" not in declare(tmp_path).model_dump(mode="json")["domain"]["states"]
 
