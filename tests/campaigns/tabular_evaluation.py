@@ -25,13 +25,14 @@ from pipeline.learners.linear_evaluation import LinearEvaluation
 from pipeline.learners.linear_request import draw_linear, learn_linear
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
+from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.parts import evaluates, part_key
 from pipeline.logs.regression_sums import TallySums
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
-from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.noise import NoiseSource, SeededNoise
 from pipeline.statistics.held_out import their_names
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.linear_sums import TalliedRows
@@ -89,9 +90,16 @@ def evaluate_once(
     if rng is not None:
         plan = learnt.learnt.plan
         learnt = replace(learnt, learnt=replace(learnt.learnt, plan=replace(plan, policy=_at_random(plan.policy, rng))))
-    scores, summed = e.scores(learnt), e.sums[STAGE]
-    answers = e.told(scores, summed.draw(add_scores(card, e.layout, scores, evaluate), noise))
-    return e.measure(learnt, answers, float(run.share), 1)[1], learnt.learnt.plan.policy
+    return heard(e, learnt, evaluate, float(run.share), noise), learnt.learnt.plan.policy
+
+
+def heard(
+    e: TabularEvaluation, learnt: LearntCounts, people: Sequence[pl.DataFrame], share: float, noise: NoiseSource
+) -> Evaluated:
+    """What people who judge say of what was learnt."""
+    asked = e.scores(learnt)
+    drawn = e.sums[STAGE].draw(add_scores(learnt.card, e.layout, asked, people), noise)
+    return e.measure(learnt, e.told(asked, drawn), share, 1)[1]
 
 
 def _at_random(p: Policy, rng: np.random.Generator) -> Policy:

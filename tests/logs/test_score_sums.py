@@ -13,7 +13,6 @@ from pipeline.agents.doubly_robust import aim, question
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import task_of
 from pipeline.learners.learner import plan_run
-from pipeline.learners.tabular_evaluation import STAGE
 from pipeline.learners.terms import Evaluate, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.decode import LEAST_CHANCE
@@ -35,7 +34,7 @@ from pipeline.statistics.target_plan import VALUE_STEPS, TargetPlan, TargetQuest
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
 from reticent import Card
-from tests.campaigns.tabular_evaluation import with_chances
+from tests.campaigns.tabular_evaluation import heard, with_chances
 from tests.conftest import card_dict
 from tests.made_up import add_scores
 from tests.statistics.test_sensitivity import SCHEMA, tiny
@@ -190,11 +189,9 @@ def test_without_noise_the_estimate_is_the_mean_of_the_loop():
     both = (sample_people(card, mdp, practice, n, rng) for n in (1400, 600))
     learn, judge = ([with_chances(rows, practice) for rows in people] for people in both)
     counted = ExactSums(card.name, "synthetic", card.domain.dynamics, count_rows(pl.concat(learn), card))
-    e, noise = run.evaluation, SeededNoise(1)
+    noise = SeededNoise(1)
     learnt = run.plan.learn(run.plan.privatizer.draw(counted, noise))
-    asked = e.scores(learnt)
-    answers = e.told(asked, e.sums[STAGE].draw(add_scores(card, e.layout, asked, judge), noise))
-    found = e.measure(learnt, answers, 0.3, 1)[1]
+    found, asked = heard(run.evaluation, learnt, judge, 0.3, noise), run.evaluation.scores(learnt)
     policy, aimed = learnt.learnt.plan.policy, asked.aim
     rows = pl.concat(judge)
     by_row = []
