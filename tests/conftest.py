@@ -98,6 +98,20 @@ def card_dict(**changes: Any) -> dict[str, Any]:
     return base | changes
 
 
+def toml(values: dict[str, Any]) -> str:
+    """A card or a recipe as the text of its file."""
+    plain = [f"{k} = {_value(v)}\n" for k, v in values.items() if not isinstance(v, dict)]
+    tables = {name: table for name, table in values.items() if isinstance(table, dict)}
+    inside = ("".join(f"{json.dumps(k)} = {_value(v)}\n" for k, v in table.items()) for table in tables.values())
+    return "".join([*plain, *(f"\n[{name}]\n{lines}" for name, lines in zip(tables, inside, strict=True))])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    return "[" + ", ".join(map(_value, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
 def pytest_collection_finish() -> None:
     """What collection made stays: looking for garbage among it, once too, takes half a second a time."""
     gc.freeze()

@@ -23,6 +23,7 @@ from tests.campaigns.damages import DAMAGES, EVERY, PEOPLE, SECRET, Case, drawn,
 from tests.campaigns.resumed import Case as Told
 from tests.campaigns.resumed import resumed, tally
 from tests.campaigns.rows import plain, write
+from tests.conftest import toml
 from tests.flows.verb import reticent
 
 # of the processor; and of the clock, for who waits and does not work
@@ -95,24 +96,6 @@ def good(layout: str, touched: frozenset[int]) -> list[tuple[Any, ...]]:
                 after[-1] = 4 if t.steps == 4 else None  # type: ignore[call-overload]
             found.append(tuple(zip((s - 1 for s in t.states), t.actions, t.rewards, after, strict=False)))
     return found
-
-
-def toml(values: dict[str, Any], head: str = "") -> str:
-    plain = {k: v for k, v in values.items() if not isinstance(v, dict) or head == "leaf"}
-    text = "".join(f"{k} = {_value(v)}\n" for k, v in plain.items())
-    for name, table in values.items():
-        if isinstance(table, dict):
-            inside = "".join(f"{json.dumps(k)} = {_value(v)}\n" for k, v in table.items())
-            text += f"\n[{name}]\n{inside}"
-    return text
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value)
 
 
 def processor_seconds(pid: int) -> float:
