@@ -59,16 +59,6 @@ def ingest_rows(folder: Path, rows: int) -> Callable[[], object]:
     return lambda: ingest(card, folder / f"store{next(stores)}")
 
 
-RECIPE = """
-[recipe]
-name = "grown"
-card = "card.toml"
-agent = "dp-apvi"
-[privacy]
-rho = {rho}
-"""
-
-
 def grown(
     folder: Path, people: int = 2000, episodes: int = 1, horizon: int = 4, states: int = 24, actions: int = 4
 ) -> Card:
@@ -107,7 +97,9 @@ def run_grown(folder: Path, **sizes: int) -> Callable[[], object]:
 
     def run() -> object:
         forget(snapshot)
-        (folder / "recipe.toml").write_text(RECIPE.format(rho=next(asked) / 1000), encoding="utf-8")
+        recipe = {"name": "grown", "card": "card.toml", "agent": "dp-apvi"}
+        text = toml({"recipe": recipe, "privacy": {"rho": next(asked) / 1000}})
+        (folder / "recipe.toml").write_text(text, encoding="utf-8")
         made = run_recipe(str(folder / "recipe.toml"), home)
         assert not made.replayed
         return made

@@ -39,18 +39,6 @@ from tests.conftest import card_dict, domain_dict, toml
 from tests.jobs import nightly_job, run_job
 
 FIRST = date(2026, 1, 1)
-RECIPE = """
-[recipe]
-name = "{name}"
-card = "card.toml"
-agent = "dp-apvi"
-[privacy]
-rho = {rho}
-{nightly}
-[evaluate]
-world = "riverswim"
-behaviour = "right-0.8"
-"""
 UNCHANGED, SKIPPED, CORRECTED, EMPTY, GREEDY = 17, 23, 31, 41, 60
 
 
@@ -85,16 +73,18 @@ class Year:
             budget={"rho": 1.2, "schedule": {"rho_month": 1.1}},
         )
         (self.folder / "card.toml").write_text(toml(card))
-        declared = f'[nightly]\nfirst = "{FIRST}"\nnights = {self.nights}\ncounter = "{self.counter}"'
-        self.recipe = self._recipe("night", 1.0, declared)
-        self.greedy = self._recipe("greedy", 0.5, "")
+        nightly = {"first": str(FIRST), "nights": self.nights, "counter": self.counter}
+        self.recipe = self._recipe("night", 1.0, nightly=nightly)
+        self.greedy = self._recipe("greedy", 0.5)
         self._counted: set[int] = set()
         self._exact: dict[str, np.ndarray] = {}
         self._kept: dict[str, str] = {}
 
-    def _recipe(self, name: str, rho: float, nightly: str) -> str:
+    def _recipe(self, name: str, rho: float, **more: Any) -> str:
         path = self.folder / f"{name}.toml"
-        path.write_text(RECIPE.format(name=name, rho=rho, nightly=nightly))
+        recipe = {"name": name, "card": "card.toml", "agent": "dp-apvi"}
+        evaluate = {"world": "riverswim", "behaviour": "right-0.8"}
+        path.write_text(toml({"recipe": recipe, "privacy": {"rho": rho}, "evaluate": evaluate, **more}))
         return str(path)
 
     def play(self, look_every: int = 30) -> dict[str, Any]:
