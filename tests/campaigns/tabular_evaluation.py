@@ -30,17 +30,18 @@ from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.parts import evaluates, part_key
 from pipeline.logs.regression_sums import TallySums
+from pipeline.logs.score_sums import Scores, ScoreSums
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource, SeededNoise
 from pipeline.statistics.held_out import their_names
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.linear_sums import TalliedRows
+from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
 from tests.campaigns import rows as committed
 from tests.conftest import card_dict
-from tests.made_up import add_scores
 
 SEED = 20261122
 # people, share, budget
@@ -91,6 +92,12 @@ def evaluate_once(
         plan = learnt.learnt.plan
         learnt = replace(learnt, learnt=replace(learnt.learnt, plan=replace(plan, policy=_at_random(plan.policy, rng))))
     return heard(e, learnt, evaluate, float(run.share), noise), learnt.learnt.plan.policy
+
+
+def add_scores(card: Card, layout: MomentLayout, scores: Scores, people: Iterable[pl.DataFrame]) -> ExactSums:
+    """What :func:`~pipeline.logs.score_sums.sum_scores` makes of a snapshot; whole people in each frame."""
+    sums = ScoreSums(card, layout, scores).sum_people(people)
+    return ExactSums(layout.dataset, "synthetic", layout.dynamics, sums)
 
 
 def heard(

@@ -34,9 +34,8 @@ from pipeline.statistics.target_plan import VALUE_STEPS, TargetPlan, TargetQuest
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
 from reticent import Card
-from tests.campaigns.tabular_evaluation import heard, with_chances
+from tests.campaigns.tabular_evaluation import add_scores, heard, with_chances
 from tests.conftest import card_dict
-from tests.made_up import add_scores
 from tests.statistics.test_sensitivity import SCHEMA, tiny
 
 
@@ -216,13 +215,16 @@ def test_nobody_beside_changes_a_persons_scores(made, logged):
         assert (scores.of(card, rows.filter(pl.col("user_id") == user))[0] == together[i]).all()
 
 
-def test_sums_of_the_scores_are_the_tables(made):
+def test_sums_of_the_scores_are_the_tables_and_one_that_is_no_number_moves_none_beyond_its_clip(made):
+    """A clip lets NaN through, and as an integer it is -2^63: its sum would tell how many people have one, exactly."""
     card, people, (q, _) = made
     layout, scores = MomentLayout("tiny", "synthetic", card.domain.dynamics, 5), TabularScores(q, Clips(0.0, 3.0, 8.0))
     tables = add_scores(card, layout, scores, people).tables
     each = np.concatenate([scores.of(card, rows) for rows in people])
     assert tables[PEOPLE][0] == len(each) == 300
     assert (tables[SUMS] == np.rint(layout.steps * np.clip(each, -1, 1)).sum(0)).all()
+    broken = TabularScores(replace(q, w=np.full_like(q.w, np.nan)), Clips(0.0, 3.0, 8.0))
+    assert (np.abs(add_scores(card, layout, broken, people).tables[SUMS]) <= layout.steps * 300).all()
 
 
 def test_a_policy_that_is_practice_gains_nothing(made):
@@ -242,14 +244,6 @@ def test_the_mean_is_the_policys_value_in_the_counted_process():
     first = rows.filter(pl.col("step") == 0)["state"].to_numpy()
     scores = TabularScores(q, Clips(0.0, 3.0, 64.0)).of(card, rows) * Clips(0.0, 3.0, 64.0).widths
     assert scores[:, 0].mean() + 1.5 == pytest.approx(q.V[0, first].mean(), abs=1e-6)
-
-
-def test_a_score_that_is_no_number_moves_no_sum_beyond_its_clip(made):
-    """A clip lets NaN through, and as an integer it is -2^63: its sum would tell how many people have one, exactly."""
-    card, people, (q, _) = made
-    layout, broken = MomentLayout("tiny", "synthetic", card.domain.dynamics, 5), replace(q, w=np.full_like(q.w, np.nan))
-    tables = add_scores(card, layout, TabularScores(broken, Clips(0.0, 3.0, 8.0)), people).tables
-    assert (np.abs(tables[SUMS]) <= layout.steps * 300).all()
 
 
 H = 6
