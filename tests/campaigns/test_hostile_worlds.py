@@ -1,6 +1,5 @@
 """Hostile worlds know their own truth, truly mislead, and a false "better" is counted as one."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -141,22 +140,3 @@ def test_a_true_better_and_one_that_promises_too_much_are_told_apart():
     found = campaign.counted([{**row, "refused": "2"}, {**row, "lower": "0.25", "refused": "0"}])
     assert (found["better_plain"], found["held"], found["beyond"], found["refused"]) == (2, 1, 1, 2)
     assert found["level"] == found["level_plain"] == found["level_said"] == 0
-
-
-def test_a_campaign_that_was_stopped_goes_on(tmp_path, monkeypatch):
-    asked = []
-
-    def run(family, seed):
-        asked.append((family, seed))
-        return {**dict.fromkeys(campaign.FIELDS, ""), "family": family, "seed": str(seed)}
-
-    for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setattr(campaign, "run", run)
-    monkeypatch.setattr(campaign, "raw", lambda: tmp_path / "rows.csv")
-    monkeypatch.setattr(campaign, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(n))
-    assert len(campaign.add(["open", "tiny"], range(2), 1)) == 4
-    lines = (tmp_path / "rows.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "rows.csv").write_text("".join(lines[:3]))
-    assert len(campaign.add(["open", "tiny"], range(3), 1)) == 6
-    assert len(asked) == 4 + 4 and len(set(asked[4:])) == 4

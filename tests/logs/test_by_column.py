@@ -1,6 +1,5 @@
 """What ingest does by column is what it would do cell by cell, for a row that is alone in its partition too."""
 
-import hashlib
 import math
 import random
 from contextlib import closing
@@ -13,7 +12,6 @@ from polars.testing import assert_frame_equal
 
 from pipeline.declaration.domain import Vector
 from pipeline.logs import decode as wide
-from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.decode import _index, decode, vector_cells
 from pipeline.logs.ingest import _sort_people
 from pipeline.logs.sources import Sources
@@ -38,21 +36,6 @@ def test_integers_are_looked_up_as_their_text_would_be(table):
     cells = pl.Series("raw_state", CELLS, dtype=pl.Int64)
     found = cells.to_frame().with_columns(_index("state", {"state": pl.Int64()}, table).alias("index"))["index"]
     assert found.to_list() == [None if cell is None else table.get(str(cell), table.get(f"{cell}.0")) for cell in CELLS]
-
-
-@pytest.mark.parametrize("users", ["aabbbcaad", "abcabcabc", "a", "dcbaabcd", ["a", None, " ", "a", "", "b"]])
-@pytest.mark.parametrize("partitions", [1, 2, 3, 7])
-def test_rows_go_where_the_hash_of_their_person_says_and_those_of_nobody_apart(users, partitions):
-    frame = pl.DataFrame({"raw_user": list(users), "line": range(len(users))})
-
-    def home(user):
-        digest = hashlib.blake2b(str(user).encode(), key=b"salt", digest_size=8).digest()
-        return int.from_bytes(digest, "little") % partitions if user and user.strip() else None
-
-    pieces = dict(_split(frame, "salt", partitions))
-    assert {p: piece.rows() for p, piece in pieces.items()} == {
-        p: [row for row in frame.rows() if home(row[0]) == p] for p in set(map(home, users))
-    }
 
 
 @pytest.mark.parametrize("users", [["a", "a", "b"], [1, 1, 2**40]])
@@ -94,12 +77,6 @@ def test_rows_are_sorted_as_by_all_keys_whatever_order_they_came_in(seed):
     order = ["user_id", "episode_id", "step", "row"]
     for came in (rows, rows.sort(order), rows.sort("user_id", "row"), rows.sort("step", "row"), rows.drop_nulls()):
         assert_frame_equal(_sort_people(came).drop("person"), came.sort(order, nulls_last=True))
-
-
-def test_the_hash_is_the_same_whatever_holds_the_texts():
-    texts = ["a", "ä", "", *(f"person-{i}" for i in range(3000))]
-    expected = [int.from_bytes(hashlib.blake2b(t.encode(), key=b"s", digest_size=8).digest(), "little") for t in texts]
-    assert keyed_hash(texts, "s").to_list() == keyed_hash(pl.Series(texts), "s").to_list() == expected
 
 
 # Polars divides a column of one row by a constant, and multiplies a longer one by the constant's inverse; what a thread

@@ -116,7 +116,7 @@ def test_a_line_is_one_object_or_malformed_whatever_stands_around_it(tmp_path):
 
 
 RAW = ["9" * 40, "1E400", "-0.0", '"\\ud800"', "01", "+1", ".5", "nul", "NaNs", "'x'", "1 2", '"\\"', "-Infinity"]
-ODD = [b"", b"  ", b"[]", b"3", b"{", b'{"a":1}{"a":2}', b'{"a":1,}', b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}',
+ODD = [b"", b"\r", b"  ", b"[]", b"3", b"{", b'{"a":1}{"a":2}', b'{"a":1,}', b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}',
        b'{"a":"\0"}', b'{"a":1}\r', b'{"a":"' + b"x" * RECORD_BYTES + b'"}', b'{"a"\r:1}', b"[" * 5000]  # fmt: skip
 
 

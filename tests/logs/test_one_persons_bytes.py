@@ -90,7 +90,7 @@ def _arrow(kind: Any, new: Any) -> Callable[[list[Row]], bytes]:
     def write(odd: list[Row]) -> bytes:
         table, sink = _table(odd, kind), pa.BufferOutputStream()
         with new(sink, table.schema) as writer:
-            writer.write_table(table)
+            writer.write_table(table, max_chunksize=7)
         return sink.getvalue().to_pybytes()
 
     return write
