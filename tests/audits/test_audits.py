@@ -45,7 +45,7 @@ from reports.studies.study_page import audit_page
 from tests.audits.broken import Thinner
 from tests.audits.offline_twins import WHOLE, features, lq_moments
 from tests.audits.online_twins import MECHANISMS
-from tests.conftest import toml
+from tests.conftest import slow, toml
 from tests.flows.shop import lay_out
 
 # attacks of seconds each
@@ -86,7 +86,7 @@ def test_the_exact_sampler_of_a_release_is_not_flagged():
     assert not v.violates and v.ratio > 0.3, v
 
 
-@pytest.mark.parametrize("name", [pytest.param("one-shot", marks=pytest.mark.slow), "lq moments"])
+@pytest.mark.parametrize("name", [slow("one-shot"), "lq moments"])
 def test_noise_for_many_copies_is_that_of_whole_releases(name):
     """One release at a time, rows and all: the same verdict, and the same spread of the same tables."""
     draws, apart = 100, list[np.ndarray]()
@@ -116,9 +116,9 @@ def _half_gram_noise(right):
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        pytest.param("interactive, centred", _half_gram_noise, marks=pytest.mark.slow),
+        slow("interactive, centred", _half_gram_noise),
         ("lq moments", _half_gram_noise),
-        pytest.param("one-shot", _no_gram_noise, marks=pytest.mark.slow),
+        slow("one-shot", _no_gram_noise),
     ],
 )
 def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
@@ -249,7 +249,7 @@ def test_bounds_of_known_laws():
     assert lower_rate(50, 100, 1e-4) < 0.5 < upper_rate(50, 100, 1e-4)
 
 
-@pytest.mark.parametrize(("n", "epsilon"), [(1, 1.0), (2, 0.5), pytest.param(40, 4.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("n", "epsilon"), [(1, 1.0), (2, 0.5), slow(40, 4.0)])
 def test_the_law_of_a_laplace_likelihood_ratio(n, epsilon):
     """Against draws; its inverse gives the loss back."""
     steps, rng = np.full(n, epsilon / n), np.random.default_rng(5)
@@ -338,7 +338,7 @@ def test_a_counter_calibrated_for_its_audit_alone_is_flagged(tmp_path, monkeypat
     assert found["violates"] is found["whole_plan"]["over"] is True
 
 
-@pytest.mark.parametrize("kind", ["tree", pytest.param("toeplitz", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["tree", slow("toeplitz")])
 def test_the_rows_of_a_nightly_recipe_are_attacked(tmp_path, kind):
     recipe, head = tmp_path / "nights.toml", {"name": "nights", "card": "riverswim", "agent": "dp-apvi"}
     nightly = {"nights": 365, "first": "2026-01-01", "counter": kind}

@@ -41,7 +41,7 @@ from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
 from tests.campaigns import rows as committed
-from tests.conftest import card_dict
+from tests.conftest import card_dict, domain_dict
 
 SEED = 20261122
 # people, share, budget
@@ -199,12 +199,8 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
     for (L, A, H, apart), (people, share, rho, episodes) in itertools.product(sizes, asked):
         if people * share * math.sqrt(rho) / L**1.5 < HEARD["linear" in name]:
             continue
-        domain = {
-            "horizon": H,
-            "states": {"column": "state", "labels": [f"s{i}" for i in range(L)], "ends": ["end"]},
-            "actions": {"column": "action", "labels": A},
-            "dynamics": "per_step" if apart else "stationary",
-        }
+        dynamics = "per_step" if apart else "stationary"
+        domain = domain_dict(H, [f"s{i}" for i in range(L)], A, ["end"], dynamics=dynamics)
         unit = {"user": "user_id", "users_public": people, "episodes_per_user": episodes}
         yield Card.model_validate(card_dict(domain=domain, unit=unit, **more)), share, rho
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.campaigns import hostile_worlds as campaign
 from tests.campaigns.hostile_families import FAMILIES, TWISTS
+from tests.conftest import slow
 
 # practice takes what nobody sees into account, and so does what comes of it
 MISLEADING = [f for f in FAMILIES if f.startswith("trait_") and f not in ("trait_start", "trait_habit")]
@@ -110,10 +111,7 @@ def test_where_nothing_is_better_no_policy_is():
     assert world.nothing_better and abs(world.gain(*anything(world, g))) <= world.tolerance
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["open", *(pytest.param(f, marks=pytest.mark.slow) for f in ("trait_one_step", "trait_habit", "entering"))],
-)
+@pytest.mark.parametrize("family", ["open", *(slow(f) for f in ("trait_one_step", "trait_habit", "entering"))])
 def test_the_product_runs_on_a_world_and_says_one_of_four_things(family):
     row = campaign.run(family, 0)
     assert tuple(row) == campaign.FIELDS

@@ -21,6 +21,7 @@ from pipeline.logs.readers import batch, lines
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers.batch import RECORD_BYTES, cell_type, readable_times
 from reticent import LogError
+from tests.conftest import slow
 from tests.logs.conftest import HEAD, Edition, ingest, make_card, quarantine, write_arrow
 
 FRAME = pl.DataFrame(
@@ -165,8 +166,8 @@ BROKEN: dict[str, Any] = {
     ("block", "piece", "shapes", "broken"),
     [
         (1 << 24, 1 << 21, 8, ""),
-        pytest.param(1 << 12, 512, 2, "", marks=pytest.mark.slow),
-        pytest.param(1 << 16, 3000, 1, "", marks=pytest.mark.slow),
+        slow(1 << 12, 512, 2, ""),
+        slow(1 << 16, 3000, 1, ""),
         *((1 << 16, 3000, 8, x) for x in BROKEN),
     ],
 )
@@ -185,7 +186,7 @@ def test_lines_are_read_as_the_standard_parser_reads_each(block, piece, shapes, 
     assert same != bool(broken) and 100 < len(malformed) < 500
 
 
-@pytest.mark.parametrize("small", [0, pytest.param(1 << 16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("small", [0, slow(1 << 16)])
 def test_every_cut_of_an_arrow_file_or_stream_is_noticed(small, tmp_path, constants):
     constants(fast=small)
     path = tmp_path / "cut.arrow"

@@ -18,6 +18,7 @@ from minari.data_collector import EpisodeBuffer
 
 from pipeline.logs.readers import hdf5
 from reticent import CardError, LogError
+from tests.conftest import slow
 from tests.logs import layouts
 from tests.logs.conftest import canonical, ingest, quarantine
 from tests.logs.layouts import LOG, Told, card_of, cards, flags, taken
@@ -62,7 +63,7 @@ def hdf5_corpus(file: Any) -> Iterator[tuple[str, Any]]:
     yield "enum", file.create_dataset("enum", data=rng.integers(0, 2, N), dtype=labels)
 
 
-@pytest.mark.parametrize("version", ["earliest", pytest.param("latest", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("version", ["earliest", slow("latest")])
 def test_whole_arrays_are_those_that_h5py_gives(version, tmp_path):
     with h5py.File(tmp_path / "x.h5", "w", libver=version) as file:
         for _ in hdf5_corpus(file):
@@ -366,9 +367,7 @@ def test_an_episode_whose_order_the_writer_lost_is_set_aside(form, tmp_path, mon
     assert by_number(canonical(snapshot)) == [expected(LOG[:1])[0]]
 
 
-@pytest.mark.parametrize(
-    ("form", "steps"), [("arrow", 2**16 - 1), pytest.param("hdf5", 140_000, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("form", "steps"), [("arrow", 2**16 - 1), slow("hdf5", 140_000)])
 def test_a_long_episode_is_whole(form, steps, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     states = rng.integers(1, 5, steps + 1).tolist()

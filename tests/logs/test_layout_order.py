@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from reticent import CardError, LogError
+from tests.conftest import slow
 from tests.logs import layouts
 from tests.logs.conftest import canonical, ingest, quarantine
 from tests.logs.layouts import LOG, WRITERS, Told, card_of, cards, changed, expected, steps_of, taken, transitions
@@ -191,7 +192,7 @@ def rows_by_user(write: Write, card: dict[str, Any], log: list[Told], folder: Pa
     return {user[0]: part.rows() for user, part in rows.partition_by("user_id", as_dict=True).items()}
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(slow(seed) for seed in (1, 2))])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(CASES)]
 )
@@ -242,7 +243,7 @@ def test_a_persons_last_step_leads_to_nobody_elses_first(tmp_path):
     assert len(right["B"]) == 2 and {who for who in right if right[who] != longer[who]} == {"A"}
 
 
-@pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batch", [1, slow(2), slow(3)])
 def test_steps_of_people_join_over_batches(batch, tmp_path, constants):
     whole = people_in_rlds(True, tmp_path / "log")
     constants(batch=batch)
@@ -276,7 +277,7 @@ def test_one_file_of_numbers_takes_nobodys_booleans(tmp_path):
         assert rows_by_user(partial(write, odd), card, log, tmp_path / "log") == alike
 
 
-@pytest.mark.parametrize("head", ["Minari in HDF5", pytest.param("vectors", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("head", ["Minari in HDF5", slow("vectors")])
 def test_what_most_episodes_hold_casts_nobodys_numbers(head, tmp_path):
     """Whole numbers in one more episode once made whole numbers of everybody's rewards."""
     values, names = changed("Minari in HDF5", reward={"steps": 4}), ["rewards", "observations"]

@@ -15,6 +15,7 @@ from pipeline.logs.readers.batch import NO_LINES, Batch, field, lines_from, row_
 from pipeline.logs.readers.batch import take_fields as inside
 from pipeline.logs.sources import Reader
 from reticent import CardError, LogError, Store, load_card
+from tests.conftest import slow
 from tests.documents import blocks
 from tests.logs.conftest import Edition, canonical, ingest
 from tests.logs.layouts import (
@@ -179,7 +180,7 @@ def test_a_date_far_off_makes_no_more_windows_than_the_horizon_and_one(tmp_path)
     assert (made.rows, made.source_rows, made.quarantined["beyond_horizon"]) == (4, 5, 1)
 
 
-@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 5, 1 << 18])
+@pytest.mark.parametrize("batch", [slow(1), 5, 1 << 18])
 def test_a_subject_whose_rows_are_scattered_has_the_same_windows(batch, tmp_path, constants):
     path = write_meds(tmp_path)
     frame = pl.read_parquet(path)
@@ -201,15 +202,7 @@ def test_a_reading_that_means_nothing_is_a_wrong_card(tmp_path):
             card_of(changed("MEDS", source={"meds": declared}), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("unit", "zone"),
-    [
-        ("us", None),
-        ("us", "UTC"),
-        pytest.param("ms", "Europe/Berlin", marks=pytest.mark.slow),
-        pytest.param("ns", None, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("unit", "zone"), [("us", None), ("us", "UTC"), slow("ms", "Europe/Berlin"), slow("ns", None)])
 @pytest.mark.parametrize("odd", [2**63 - 1, -(2**63)])
 def test_a_time_that_no_calendar_holds_moves_nobody_elses_windows(tmp_path, unit, zone, odd):
     """With a zone, or in milliseconds, it once ended the process or wrapped around."""

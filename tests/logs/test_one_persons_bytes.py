@@ -23,6 +23,7 @@ from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import lines
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch, Request
 from reticent import Card, LogError, LqCard
+from tests.conftest import slow
 from tests.logs.conftest import HEAD, canonical, ingest, make_card, quarantine, write_arrow
 from tests.logs.layouts import card_of, cards
 
@@ -260,7 +261,7 @@ def test_a_block_of_lines_reads_as_each_line_alone(told, kind):
 
 
 @pytest.mark.parametrize("form", FORMATS[:2], ids=lambda form: form.name)
-@pytest.mark.parametrize("most", [32, pytest.param(1 << 24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [32, slow(1 << 24)])
 def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(form, most, constants):
     """Where files were joined, a mark stands before a line: who stood before it once decided whose row it is."""
     constants(block=most)
@@ -346,9 +347,9 @@ def _held(kind: Any, cells: list[int]) -> Any:
     [
         (pa.time32("s"), 2**31 - 1),
         (pa.time64("us"), -1),
-        pytest.param(pa.date64(), 2**63 - 1, marks=pytest.mark.slow),
-        pytest.param(pa.decimal128(5, 2), 8 * 10**6, marks=pytest.mark.slow),
-        pytest.param(pa.timestamp("us", "Europe/Berlin"), 2**63 - 1, marks=pytest.mark.slow),
+        slow(pa.date64(), 2**63 - 1),
+        slow(pa.decimal128(5, 2), 8 * 10**6),
+        slow(pa.timestamp("us", "Europe/Berlin"), 2**63 - 1),
     ],
     ids=str,
 )

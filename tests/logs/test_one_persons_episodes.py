@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs.readers.batch import RECORD_BYTES
+from tests.conftest import slow
 from tests.logs import layouts
 from tests.logs.conftest import canonical, ingest, write_arrow
 from tests.logs.layouts import LOG, card_of, cards, changed, steps_of
@@ -176,13 +177,9 @@ def _rlds(flag: str | bytes, nested: bool, whose: Callable[[int], str | None]) -
     return write
 
 
-@pytest.mark.parametrize("nested", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nested", [True, slow(False)])
 @pytest.mark.parametrize(
-    ("flag", "batch"),
-    [
-        pytest.param("perhaps", 1, marks=pytest.mark.slow),
-        *((flag, 1 << 18) for flag in ("perhaps", "true", "", b"\xff")),
-    ],
+    ("flag", "batch"), [slow("perhaps", 1), *((flag, 1 << 18) for flag in ("perhaps", "true", "", b"\xff"))]
 )
 def test_odd_flags_of_rlds(nested, flag, batch, tmp_path, constants, monkeypatch):
     """``true`` in the middle leaves steps behind that are in no episode."""
@@ -201,9 +198,7 @@ def test_odd_flags_of_rlds(nested, flag, batch, tmp_path, constants, monkeypatch
 LINES = [b"odd,\xff,1,0,3,0", b"odd,1,1,0,3,perhaps", b",1,1,0,3,0", b"odd,1", b"", b'odd,"']
 
 
-@pytest.mark.parametrize(
-    "odd", [LINES, [LINES[0]] * 2, *(pytest.param([line], marks=pytest.mark.slow) for line in LINES)]
-)
+@pytest.mark.parametrize("odd", [LINES, [LINES[0]] * 2, *(slow([line]) for line in LINES)])
 def test_odd_lines_where_order_tells_the_episodes(odd, tmp_path):
     found: list[Any] = []
     for more in ([], odd):
@@ -247,10 +242,7 @@ EVENTS: list[tuple[int | None, int | None, bytes, float | None]] = [
 
 @pytest.mark.parametrize(
     ("events", "at"),
-    [
-        *(pytest.param([event], 20, marks=pytest.mark.slow) for event in EVENTS),
-        *[(EVENTS[:1] * 2, 0), (EVENTS[-1:] * 2, 60), (EVENTS, 20)],
-    ],
+    [*(slow([event], 20) for event in EVENTS), *[(EVENTS[:1] * 2, 0), (EVENTS[-1:] * 2, 60), (EVENTS, 20)]],
 )
 def test_odd_events_of_meds(events, at, tmp_path):
     """Wherever a row of theirs stands in the shard."""

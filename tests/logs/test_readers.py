@@ -15,6 +15,7 @@ import pytest
 from pipeline.logs.readers import lines
 from pipeline.logs.readers.batch import RECORD_BYTES
 from reticent import LogError
+from tests.conftest import slow
 from tests.logs.conftest import canonical, check_delivery, ingest, make_card, quarantine, write_arrow
 
 TEXT = "user,episode,t,s,a,r\nu,1,0,x,0,1\nu,1,1,y,1,0\n"
@@ -140,11 +141,7 @@ def test_one_more_digit_of_anothers_time_renumbers_nobodys_episodes(kind, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        pl.Datetime("ms"),
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in (pl.Datetime("us"), pl.Datetime("ns"), pl.Date)),
-    ],
+    "kind", [pl.Datetime("ms"), *(slow(kind) for kind in (pl.Datetime("us"), pl.Datetime("ns"), pl.Date))]
 )
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_moment_beyond_every_calendar_is_missing_and_the_others_stay(kind, sign, tmp_path):

@@ -35,7 +35,7 @@ from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
 from reticent import Card
 from tests.campaigns.tabular_evaluation import add_scores, heard, with_chances
-from tests.conftest import card_dict
+from tests.conftest import card_dict, slow
 from tests.statistics.test_sensitivity import SCHEMA, tiny
 
 
@@ -108,7 +108,7 @@ def told(people):
     return rows.with_columns(pl.Series("behavior_prob", kinds[np.random.default_rng(7).integers(6, size=len(rows))]))
 
 
-@pytest.mark.parametrize("logged", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("logged", [False, slow(True)])
 def test_scores_are_those_of_a_loop(made, logged):
     card, people, (q, aimed) = made
     # some successors are unknown, some people have a second episode

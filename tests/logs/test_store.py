@@ -25,6 +25,7 @@ from pipeline.logs.ingest import ingest as ingest_night
 from pipeline.logs.store import Snapshot, check_delivery, load, snapshots
 from pipeline.logs.summing import Resources
 from reticent import CardError, LogError, Store
+from tests.conftest import slow
 from tests.flows.shop import lay_out
 from tests.logs.conftest import HEAD, Edition, canonical, ingest, make_card, quarantine
 
@@ -230,7 +231,7 @@ def files_of(snapshot: Snapshot) -> dict[str, bytes]:
         ("note_number", 1, "after", 1),
         ("_publish", 1, "after", 2),
         *(
-            pytest.param(*death, marks=pytest.mark.slow)
+            slow(*death)
             for death in (
                 ("_read", 1, "before", 1),
                 ("gather_nameless", 1, "after", 1),
