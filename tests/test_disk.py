@@ -117,6 +117,7 @@ def test_whatever_fails_files_and_folders_are_whole_and_the_next_call_ends_right
                 assert apart if name == SWAPLESS else told in (OLD, NEW), (kind, fault)
                 assert (folder / "one").read_text() in ("old", "new"), (kind, fault)
             WORK[name](folder)
+            assert not name.startswith("a folder") or texts(folder / "run") == NEW
             left = sorted(p.name for p in folder.iterdir())
             assert left == (["one"] if name == "a removal" else ["one", "run"]), (kind, fault)
     assert ended >= ({-signal.SIGKILL} if name == SWAPLESS else {-signal.SIGKILL, errno.EIO, errno.ENOSPC})

@@ -1,5 +1,6 @@
 """What ingest does by column is what it would do cell by cell, for a row that is alone in its partition too."""
 
+import hashlib
 import math
 import random
 from contextlib import closing
@@ -36,6 +37,21 @@ def test_integers_are_looked_up_as_their_text_would_be(table):
     cells = pl.Series("raw_state", CELLS, dtype=pl.Int64)
     found = cells.to_frame().with_columns(_index("state", {"state": pl.Int64()}, table).alias("index"))["index"]
     assert found.to_list() == [None if cell is None else table.get(str(cell), table.get(f"{cell}.0")) for cell in CELLS]
+
+
+@pytest.mark.parametrize("users", ["aabbbcaad", "abcabcabc", "a", "dcbaabcd", ["a", None, " ", "a", "", "b"]])
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7])
+def test_rows_go_where_the_hash_of_their_person_says_and_those_of_nobody_apart(users, partitions):
+    frame = pl.DataFrame({"raw_user": list(users), "line": range(len(users))})
+
+    def home(user):
+        digest = hashlib.blake2b(str(user).encode(), key=b"salt", digest_size=8).digest()
+        return int.from_bytes(digest, "little") % partitions if user and user.strip() else None
+
+    pieces = dict(_split(frame, "salt", partitions))
+    assert {p: piece.rows() for p, piece in pieces.items()} == {
+        p: [row for row in frame.rows() if home(row[0]) == p] for p in set(map(home, users))
+    }
 
 
 @pytest.mark.parametrize("users", [["a", "a", "b"], [1, 1, 2**40]])
