@@ -21,7 +21,7 @@ from reticent import CardError, LogError
 from tests.conftest import slow
 from tests.logs import layouts
 from tests.logs.conftest import canonical, ingest, quarantine
-from tests.logs.layouts import LOG, Told, card_of, cards, flags, taken
+from tests.logs.layouts import LOG, Told, card_of, cards, flags, put, taken
 
 N = 12
 KINDS = ["?", "i1", "u1", "<i2", ">i4", "<i8", ">u8", "<f2", ">f4", "<f8", ">f8"]
@@ -165,10 +165,8 @@ def test_episodes_of_minari_come_in_the_order_of_their_numbers(tmp_path):
 
 def test_an_episode_whose_arrays_do_not_fit_is_filed_and_the_others_stay(tmp_path):
     path = layouts.write_minari_hdf5(tmp_path)
-    with h5py.File(path, "a") as file:
-        del file["episode_1/rewards"]
-        file["episode_1/rewards"] = [0.0, 1.0]
-        del file["episode_2/actions"]
+    put(path, "episode_1/rewards", [0.0, 1.0])
+    put(path, "episode_2/actions")
     snapshot = taken("Minari in HDF5", tmp_path)
     assert snapshot.quarantined == {"malformed_line": 2} and snapshot.rows == 3
     assert quarantine(snapshot.folder)["text"].to_list() == [
@@ -186,17 +184,15 @@ def test_a_number_of_steps_that_is_wrong_costs_one_episode(told, tmp_path):
 
 def test_fewer_episodes_than_the_metadata_tells_refuse_the_log(tmp_path):
     path = layouts.write_minari_hdf5(tmp_path)
-    with h5py.File(path, "a") as file:
-        del file["episode_3"]
+    put(path, "episode_3")
     with pytest.raises(LogError, match=r"main_data.hdf5: 3 episodes, metadata.json tells of 4"):
         taken("Minari in HDF5", tmp_path)
 
 
 def test_a_person_in_the_infos_is_the_unit_where_the_card_says_so(tmp_path):
     path = layouts.write_minari_hdf5(tmp_path)
-    with h5py.File(path, "a") as file:
-        for i, told in enumerate(LOG):
-            file[f"episode_{i}"].create_dataset("infos/patient", data=[f"p{i % 2}"] * (told.steps + 1))
+    for i, told in enumerate(LOG):
+        put(path, f"episode_{i}/infos/patient", [f"p{i % 2}"] * (told.steps + 1))
     unit = {"user": "infos/patient", "episodes_per_user": 2}
     snapshot = taken("Minari in HDF5", tmp_path, {"user_id": "infos/patient"}, unit=unit)
     assert (snapshot.users, snapshot.episodes, snapshot.rows) == (2, 4, 10)
@@ -233,9 +229,7 @@ def test_a_part_of_an_arrow_episode_is_filed_and_a_missing_one_refuses(tmp_path)
 def test_links_in_hdf5_are_not_followed(name, link, tmp_path):
     path = layouts.write_minari_hdf5(tmp_path)
     layouts.write_minari_hdf5(tmp_path / "other")
-    with h5py.File(path, "a") as file:
-        del file[name]
-        file[name] = link
+    put(path, name, link)
     snapshot = taken("Minari in HDF5", tmp_path)
     assert "is a link" in quarantine(snapshot.folder)["text"].item() and snapshot.episodes == 3
 
@@ -254,9 +248,7 @@ def test_data_that_lies_in_another_file_is_refused(tmp_path):
 
 def test_an_array_that_claims_more_than_the_file_holds_is_refused(tmp_path):
     path = layouts.write_d4rl(tmp_path)
-    with h5py.File(path, "a") as file:
-        del file["rewards"]
-        file.create_dataset("rewards", (10**12,), "f8", chunks=(10**6,), compression="gzip")
+    put(path, "rewards", shape=(10**12,), dtype="f8", chunks=(10**6,), compression="gzip")
     with pytest.raises(LogError, match="claims to hold far more"):
         taken("D4RL", tmp_path)
 

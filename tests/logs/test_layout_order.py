@@ -34,8 +34,7 @@ def test_timeouts_that_the_card_does_not_map_are_refused(tmp_path):
 
 def test_missing_timeouts_are_found_by_the_break_in_the_observations(tmp_path):
     path = layouts.write_d4rl(tmp_path)
-    with h5py.File(path, "a") as file:
-        del file["timeouts"]
+    layouts.put(path, "timeouts")
     assert transitions(taken("D4RL", tmp_path, {"truncated": None})) == expected()
     glued = taken("D4RL", tmp_path, {"truncated": None, "next_state": None})
     assert glued.episodes == 3 and glued.quarantined == {"beyond_horizon": 3}

@@ -43,52 +43,26 @@ def with_people(head: str) -> dict[str, Any]:
     return changed(head, {"user_id": "who"}, unit={"user": "who", "episodes_per_user": 3})
 
 
-def changed_group(change: Callable[[Any], None]) -> Spoil:
-    def spoil(folder: Path) -> None:
-        with h5py.File(folder / "data" / "main_data.hdf5", "a") as file:
-            change(file)
-
-    return spoil
-
-
-def replaced(name: str, value: Any, **how: Any) -> Spoil:
-    def change(file: Any) -> None:
-        del file[f"episode_{ODD}/{name}"]
-        if value is not None:
-            file[f"episode_{ODD}"].create_dataset(name, data=value, **how)
-
-    return changed_group(change)
-
-
-def no_group(file: Any) -> None:
-    del file[f"episode_{ODD}"]
-    file[f"episode_{ODD}"] = [1, 2, 3]
-
-
-def linked(file: Any) -> None:
-    del file[f"episode_{ODD}/rewards"]
-    file[f"episode_{ODD}/rewards"] = h5py.SoftLink("/episode_0/rewards")
-
-
-def huge(file: Any) -> None:
-    del file[f"episode_{ODD}/rewards"]
-    file[f"episode_{ODD}"].create_dataset("rewards", (10**12,), "f8", chunks=(10**6,), compression="gzip")
+def replaced(name: str, value: Any = None, **how: Any) -> Spoil:
+    """Something else of the odd one: see :func:`~tests.logs.layouts.put`."""
+    return lambda folder: layouts.put(folder / "data" / "main_data.hdf5", f"episode_{ODD}{name}", value, **how)
 
 
 TEXTS = h5py.string_dtype("utf-8")
+HUGE_ARRAY = {"shape": (10**12,), "dtype": "f8", "chunks": (10**6,), "compression": "gzip"}
 IN_HDF5: dict[str, Spoil] = {
-    "no rewards": replaced("rewards", None),
-    "words for rewards": replaced("rewards", ["a", "b", "c", "d"], dtype=TEXTS),
-    "bytes that are no text": replaced("actions", [b"0", b"\xff", b"1", b"0"], dtype=TEXTS),
-    "a huge cell": replaced("actions", ["z" * (RECORD_BYTES + 1)] * 4, dtype=TEXTS),
-    "lists for numbers": replaced("actions", np.zeros((4, 3))),
-    "pairs of a struct": replaced("actions", np.zeros(4, dtype=[("a", "i4"), ("b", "f8")])),
-    "NaN": replaced("rewards", [np.nan, np.inf, 0.0, 0.0]),
-    "complex numbers": replaced("rewards", np.zeros(4, dtype="c16")),
-    "a number for a group": changed_group(no_group),
-    "a link": changed_group(linked),
-    "an array without end": changed_group(huge),
-    "another length": replaced("observations", [1, 2]),
+    "no rewards": replaced("/rewards"),
+    "words for rewards": replaced("/rewards", data=["a", "b", "c", "d"], dtype=TEXTS),
+    "bytes that are no text": replaced("/actions", data=[b"0", b"\xff", b"1", b"0"], dtype=TEXTS),
+    "a huge cell": replaced("/actions", data=["z" * (RECORD_BYTES + 1)] * 4, dtype=TEXTS),
+    "lists for numbers": replaced("/actions", np.zeros((4, 3))),
+    "pairs of a struct": replaced("/actions", np.zeros(4, dtype=[("a", "i4"), ("b", "f8")])),
+    "NaN": replaced("/rewards", [np.nan, np.inf, 0.0, 0.0]),
+    "complex numbers": replaced("/rewards", np.zeros(4, dtype="c16")),
+    "a number for a group": replaced("", [1, 2, 3]),
+    "a link": replaced("/rewards", h5py.SoftLink("/episode_0/rewards")),
+    "an array without end": replaced("/rewards", **HUGE_ARRAY),
+    "another length": replaced("/observations", [1, 2]),
 }
 # the first episodes once told the types of all
 TYPES = ("words for rewards", "lists for numbers")
