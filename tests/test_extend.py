@@ -53,7 +53,6 @@ def test_other_names_are_no_plugins(name):
         ("no_such.module:world", "finds no module 'no_such'"),
         ("math:no_such", "module math has no 'no_such'"),
         ("math:pi", "is a float, not of type"),
-        ("subprocess:getoutput", "is a function, not of type"),
     ],
 )
 def test_what_cannot_be_found_is_said(name, says, tmp_path):
