@@ -271,7 +271,8 @@ def test_a_byte_order_mark_means_nothing_wherever_the_line_stands(form, most, co
             head, *told = form.write(odd).split(b"\n")
             told = told if form.name == "log.csv" else [head, *told]
             marked = [MARK + line if b"anna" in line else line for line in told]
-            return b"\n".join([head, first, *marked] if form.name == "log.csv" else [first, *marked])
+            more = [first] if first else []
+            return b"\n".join([head, *more, *marked] if form.name == "log.csv" else [*more, *marked])
 
         return taken(Format(form.name, write), [])
 

@@ -167,6 +167,12 @@ def test_progress_reaches_the_number_of_rows_twice(folder):
     assert seen == [(3, None), (3, 3)]
 
 
+@pytest.mark.parametrize("partitions", [0, 2049])
+def test_a_partition_count_out_of_range_is_the_programmers_fault(folder, partitions):
+    with pytest.raises(ValueError, match="partitions must be 1 to "):
+        ingest_night(make_card(folder, ["log.csv"]), folder / "store", partitions=partitions)
+
+
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 2
 # For each line: a child that kills itself with SIGKILL when the named function of the ingest is called for the n-th
