@@ -1,17 +1,25 @@
-"""docs/ten_minutes.md, tutorials of the site and the examples of ``tests/examples``, followed word by word."""
+"""Pages that are followed word by word: ten_minutes.md, operate.md, tutorials of the site, examples of
+``tests/examples``, of docs/python.md and of docstrings.
+"""
 
+import doctest
 import json
 import os
+import re
+import shlex
 import signal
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import nbclient
 import nbformat
 import pytest
+import typer
 
-from tests.documents import rehearse
+from flows.cli import app
+from tests.documents import ROOT, rehearse, run_script, section
 from tests.house import notebook
 
 
@@ -78,3 +86,67 @@ def test_a_night_runs_on_a_real_server_and_a_second_start_is_free(tmp_path: Path
             os.kill(int((tmp_path / "service.pid").read_text()), signal.SIGTERM)
     assert "calendar (nightly)" in priced and "is completed" in started and "is completed" in again
     assert "spent ρ = 1 of 4" in again and "all is well" in again
+
+
+PAGE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+# followed in a folder of its own
+BY_HAND = section("operate.md", "## A service, tried by hand")
+REHEARSED = re.findall(r"<!-- run -->\n```sh\n(.*?)```", PAGE.replace(BY_HAND, ""), re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_rehearsed_blocks_of_operating_run_in_order(tmp_path):
+    # one shell: later blocks have variables of earlier ones
+    assert len(REHEARSED) == 4
+    run_script("\n".join(REHEARSED), tmp_path)
+
+
+def test_every_line_of_operating_names_a_verb_with_options_that_exist():
+    blocks = re.findall(r"```(?:sh|ini)\n(.*?)```", PAGE, re.DOTALL)
+    lines = [line.removeprefix("ExecStart=") for block in blocks for line in block.splitlines()]
+    told = [shlex.split(line, comments=True) for line in lines if re.match(r"(/\S+/)?reticent ", line)]
+    group = typer.main.get_command(app)
+    assert len(told) > 15
+    for _, *words in told:
+        end = next((i for i, word in enumerate(words) if word in ("|", ">", "2>&1")), None)
+        verb, rest, command = words[0], words[1:end], group
+        command = group.commands[verb]  # type: ignore[attr-defined]
+        while hasattr(command, "commands"):
+            command, rest = command.commands[rest[0]], rest[1:]
+        command.make_context(verb, list(rest))
+
+
+def test_every_key_of_the_two_tables_of_operating_is_explained():
+    from flows.config.recipe import Promote, Watched
+
+    rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
+    for key in [*Watched.model_fields, *Promote.model_fields]:
+        assert f"`{key}`" in rows, key
+
+
+MODULES = ["reticent"]
+MODULES += [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for top in ("pipeline", "flows", "reports")
+    for path in sorted((ROOT / top).rglob("*.py"))
+    if ">>>" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.fixture
+def home_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("RETICENT_HOME", str(tmp_path / "home"))
+
+
+@pytest.mark.usefixtures("home_of_its_own")
+def test_the_examples_of_the_page_of_python(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    found = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
+    assert found.attempted > 30 and not found.failed
+
+
+@pytest.mark.usefixtures("home_of_its_own")
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_of_docstrings(module):
+    found = doctest.testmod(import_module(module))
+    assert found.attempted and not found.failed

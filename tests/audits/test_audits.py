@@ -45,6 +45,7 @@ from reports.studies.study_page import audit_page
 from tests.audits.broken import Thinner
 from tests.audits.offline_twins import WHOLE, features, lq_moments
 from tests.audits.online_twins import MECHANISMS
+from tests.conftest import slow, toml
 from tests.flows.shop import lay_out
 
 # attacks of seconds each
@@ -85,7 +86,7 @@ def test_the_exact_sampler_of_a_release_is_not_flagged():
     assert not v.violates and v.ratio > 0.3, v
 
 
-@pytest.mark.parametrize("name", [pytest.param("one-shot", marks=pytest.mark.slow), "lq moments"])
+@pytest.mark.parametrize("name", [slow("one-shot"), "lq moments"])
 def test_noise_for_many_copies_is_that_of_whole_releases(name):
     """One release at a time, rows and all: the same verdict, and the same spread of the same tables."""
     draws, apart = 100, list[np.ndarray]()
@@ -115,9 +116,9 @@ def _half_gram_noise(right):
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        pytest.param("interactive, centred", _half_gram_noise, marks=pytest.mark.slow),
+        slow("interactive, centred", _half_gram_noise),
         ("lq moments", _half_gram_noise),
-        pytest.param("one-shot", _no_gram_noise, marks=pytest.mark.slow),
+        slow("one-shot", _no_gram_noise),
     ],
 )
 def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
@@ -248,7 +249,7 @@ def test_bounds_of_known_laws():
     assert lower_rate(50, 100, 1e-4) < 0.5 < upper_rate(50, 100, 1e-4)
 
 
-@pytest.mark.parametrize(("n", "epsilon"), [(1, 1.0), (2, 0.5), pytest.param(40, 4.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("n", "epsilon"), [(1, 1.0), (2, 0.5), slow(40, 4.0)])
 def test_the_law_of_a_laplace_likelihood_ratio(n, epsilon):
     """Against draws; its inverse gives the loss back."""
     steps, rng = np.full(n, epsilon / n), np.random.default_rng(5)
@@ -276,44 +277,31 @@ def test_the_verb_reads_no_rows_and_says_what_was_proved(tmp_path):
     assert not (tmp_path / "store").exists() and not (tmp_path / "ledger.db").exists()
 
 
-WORLD = """[recipe]
-name = "tiny"
-agent = "{agent}"
-[privacy]
-epsilon = 4.0
-delta = 1e-5
-calibration = "{calibration}"
-[world]
-{world}
-[agent]
-{knobs}
-[runs]
-episodes = 2000
-runs = 1
-"""
-RIVER, LQ_WORLD = 'name = "riverswim_homogeneous"\nstates = 3', 'name = "lq"\ninstance = 1'
+RIVER, LQ_WORLD = {"name": "riverswim_homogeneous", "states": 3}, {"name": "lq", "instance": 1}
+NOISY = {"epsilon": 4.0, "delta": 1e-5, "calibration": "tight"}
 
 
-def played(folder: Path, agent: str, calibration: str = "tight", world: str = LQ_WORLD, knobs: str = "") -> Path:
-    """The recipe of an online agent."""
+def played(folder: Path, agent: str, world: Any = LQ_WORLD, privacy: Any = NOISY, **knobs: Any) -> Path:
+    """The recipe of an online agent; ``privacy``: empty, where it draws no noise."""
+    told = {"recipe": {"name": "tiny", "agent": agent}, **({"privacy": privacy} if privacy else {}), "world": world}
     recipe = folder / "tiny.toml"
-    recipe.write_text(WORLD.format(agent=agent, calibration=calibration, world=world, knobs=knobs))
+    recipe.write_text(toml({**told, "agent": knobs, "runs": {"episodes": 2000, "runs": 1}}))
     return recipe
 
 
 WORLDS = [
-    ("private-linopt-vi", "tight", RIVER, "", "joint", 1),
-    ("private-linopt-po", "paper", RIVER, 'rewards = "learnt"', "joint", 2),
-    ("ldp-ucrl-vtr", "tight", RIVER, "", "local", 1),
-    ("dp-apvi", "tight", RIVER, "", "central", 1),
-    ("dp-ucbvi-jdp", "tight", RIVER, 'mechanism = "square-root"', "joint", 1),
-    ("dp-ucbvi-ldp", "tight", RIVER, 'rewards = "learnt"\npooled = true', "local", 1),
-    ("counts-shuffle", "tight", RIVER, "", "shuffle", 2),
-    ("sdp-pe", "tight", RIVER, "", "shuffle", 2),
-    ("private-ofu-rl", "paper", LQ_WORLD, "", "joint", 1),
-    ("private-ofu-rl", "tight", LQ_WORLD, 'counter = "epochs"', "joint", 1),
-    ("explore-then-commit", "tight", LQ_WORLD, "", "central", 1),
-    ("private-adaptive-lqr", "tight", LQ_WORLD, "", "joint", 1),
+    ("private-linopt-vi", "tight", RIVER, {}, "joint", 1),
+    ("private-linopt-po", "paper", RIVER, {"rewards": "learnt"}, "joint", 2),
+    ("ldp-ucrl-vtr", "tight", RIVER, {}, "local", 1),
+    ("dp-apvi", "tight", RIVER, {}, "central", 1),
+    ("dp-ucbvi-jdp", "tight", RIVER, {"mechanism": "square-root"}, "joint", 1),
+    ("dp-ucbvi-ldp", "tight", RIVER, {"rewards": "learnt", "pooled": True}, "local", 1),
+    ("counts-shuffle", "tight", RIVER, {}, "shuffle", 2),
+    ("sdp-pe", "tight", RIVER, {}, "shuffle", 2),
+    ("private-ofu-rl", "paper", LQ_WORLD, {}, "joint", 1),
+    ("private-ofu-rl", "tight", LQ_WORLD, {"counter": "epochs"}, "joint", 1),
+    ("explore-then-commit", "tight", LQ_WORLD, {}, "central", 1),
+    ("private-adaptive-lqr", "tight", LQ_WORLD, {}, "joint", 1),
 ]
 
 
@@ -328,7 +316,8 @@ _USUAL = ("private-linopt-vi", "dp-apvi", "dp-ucbvi-jdp")
 def test_an_online_agents_messages_are_attacked_at_its_recipes_budget(
     tmp_path, agent, calibration, world, knobs, trust, attacks
 ):
-    found = audited(tmp_path, played(tmp_path, agent, calibration, world, knobs), 300)
+    recipe = played(tmp_path, agent, world, NOISY | {"calibration": calibration}, **knobs)
+    found = audited(tmp_path, recipe, 300)
     assert found["violates"] is False and len(found["attacks"]) == attacks
     assert {v["trust"] for v in found["attacks"]} == {trust}
     assert all(0.75 < v["attained"] < 1.001 for v in found["attacks"])
@@ -349,12 +338,11 @@ def test_a_counter_calibrated_for_its_audit_alone_is_flagged(tmp_path, monkeypat
     assert found["violates"] is found["whole_plan"]["over"] is True
 
 
-@pytest.mark.parametrize("kind", ["tree", pytest.param("toeplitz", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["tree", slow("toeplitz")])
 def test_the_rows_of_a_nightly_recipe_are_attacked(tmp_path, kind):
-    recipe = tmp_path / "nights.toml"
-    nightly = f'[nightly]\nnights = 365\nfirst = 2026-01-01\ncounter = "{kind}"\n'
-    head = '[recipe]\nname = "nights"\ncard = "riverswim"\nagent = "dp-apvi"\n[privacy]\nrho = 1.0\n'
-    recipe.write_text(head + nightly)
+    recipe, head = tmp_path / "nights.toml", {"name": "nights", "card": "riverswim", "agent": "dp-apvi"}
+    nightly = {"nights": 365, "first": "2026-01-01", "counter": kind}
+    recipe.write_text(toml({"recipe": head, "privacy": {"rho": 1.0}, "nightly": nightly}))
     found = audited(tmp_path, recipe, 300, "--table")
     assert found["violates"] is False and found["mechanism"].startswith(f"nightly {kind}, 8 nights")
     assert found["claimed_rho"] == pytest.approx(1.0, abs=0.01) and found["attained"] > 0.8
@@ -384,9 +372,7 @@ def test_a_linear_plan_costs_all_that_it_claims_and_no_more(ask):
 
 
 def test_an_agent_without_noise_or_a_simulation_with_canaries_is_refused(tmp_path):
-    recipe = played(tmp_path, "ucbvi", world=RIVER)
-    plain = recipe.read_text()
-    recipe.write_text(plain[: plain.index("[privacy]")] + plain[plain.index("[world]") :])
+    recipe = played(tmp_path, "ucbvi", RIVER, privacy={})
     for noiseless in (str(recipe), "icu_sepsis_baseline"):
         done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", noiseless])
         assert "no noise, no claim" in str(done.exception)

@@ -3,10 +3,9 @@
 Canonical rows (H = 20, S = 100, A = 10, sorted by user, a million a partition, as ``ingest`` writes them) to the exact
 tables, by five routes; in every round each runs in a fresh process that imports and warms up outside the timing.
 Prints medians of the rounds; fractions are of CPU time within a round, so that a busy machine bends them least.
-DuckDB comes with the extra `benchmark`: without it its line is left out.
+One thread each.  DuckDB comes with the extra `benchmark`: without it its line is left out.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -123,7 +122,7 @@ def duckdb_group_by(files: list[Path], columns: list[str]) -> Tables:
 
     group, rewards = ", ".join(CELLS["transitions"]), "reward" in columns
     k = f", sum(cast(floor(reward * {STEPS} + 1e-9) as bigint))::bigint as k" if rewards else ""
-    with duckdb.connect(config={"threads": threads()}) as base:
+    with duckdb.connect(config={"threads": 1}) as base:
         query = f"select {group}, count(*) as n{k} from read_parquet(?) group by {group}"
         return dense(base.execute(query, [[str(f) for f in files]]).fetchnumpy(), rewards)
 
@@ -145,11 +144,6 @@ def checked(n_sas: np.ndarray, r_sa: np.ndarray | None) -> list[int]:
     return out
 
 
-def threads() -> int:
-    """Threads a route may use, as polars is told at its import."""
-    return int(os.environ.get("POLARS_MAX_THREADS", "1"))
-
-
 def timed(route: str, what: str, folder: Path) -> dict[str, Any]:
     """Run one route once, after a warm-up on the first part."""
     files, columns = sorted(folder.glob("part-*.parquet")), CELLS[what]
@@ -163,20 +157,20 @@ def timed(route: str, what: str, folder: Path) -> dict[str, Any]:
     return {"wall": wall, "cpu": cpu, "peak": peak, "totals": checked(*tables) if tables else None}
 
 
-def in_fresh_process(route: str, what: str, folder: Path, n_threads: int) -> dict[str, Any]:
-    limits = {"POLARS_MAX_THREADS": str(n_threads), "OMP_NUM_THREADS": "1"}
-    call = [sys.executable, "-P", "-m", "tests.benchmarks.count_speed", "--one", route, what, str(folder)]
+def in_fresh_process(route: str, what: str, folder: Path) -> dict[str, Any]:
+    limits = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    call = [sys.executable, "-P", "-m", "tests.benchmarks.count_speed", route, what, str(folder)]
     done = subprocess.run(call, env=os.environ | limits, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-def compare(rows: int, what: str, folder: Path, rounds: int, n_threads: int) -> None:
+def compare(rows: int, what: str, folder: Path) -> None:
     """Interleave the routes and print a line each."""
     routes = [r for r in ROUTES if "DuckDB" not in r or importlib.util.find_spec("duckdb")]
     runs: dict[str, list[dict[str, Any]]] = {r: [] for r in routes}
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         for route in routes:
-            runs[route].append(in_fresh_process(route, what, folder, n_threads))
+            runs[route].append(in_fresh_process(route, what, folder))
     totals = {json.dumps(run["totals"]) for of in runs.values() for run in of if run["totals"]}
     assert len(totals) == 1, f"the routes disagree: {totals}"
     for route, of in runs.items():
@@ -190,22 +184,17 @@ def compare(rows: int, what: str, folder: Path, rounds: int, n_threads: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one:
-        print(json.dumps(timed(asked.one[0], asked.one[1], Path(asked.one[2]))))
+    if sys.argv[1:]:
+        route, what, folder = sys.argv[1:]
+        print(json.dumps(timed(route, what, Path(folder))))
         return
     shares = ("of polars' reading", "of pyarrow's reading")
     print(markdown(["rows", "tables", "route", "wall s", "CPU s", "Mrow/CPU s", *shares, "peak MB"]))
-    for rows in asked.rows:
+    for rows in SIZES:
         with tempfile.TemporaryDirectory() as folder:
             make_partitions(Path(folder), rows)
             for what in CELLS:
-                compare(rows, what, Path(folder), asked.rounds, asked.threads)
+                compare(rows, what, Path(folder))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.planning_counts import private_counts
 from tests.benchmarks.scale_log import write_log
 from tests.campaigns.rows import markdown, markdown_row
-from tests.conftest import card_dict
+from tests.conftest import card_dict, domain_dict, toml
 
 
 @dataclass(frozen=True)
@@ -59,39 +59,6 @@ def ingest_rows(folder: Path, rows: int) -> Callable[[], object]:
     return lambda: ingest(card, folder / f"store{next(stores)}")
 
 
-CARD = """
-schema_version = 1
-name = "grown"
-kind = "synthetic"
-[unit]
-user = "user"
-episodes_per_user = {episodes}
-users_public = {people}
-[domain]
-horizon = {horizon}
-states = {{ column = "state", labels = {states} }}
-actions = {{ column = "action", labels = {actions} }}
-[reward]
-range = [0.0, 1.0]
-steps = 1
-[source]
-files = ["log.parquet"]
-columns = {{ user_id = "user", episode_id = "episode", step = "step", reward = "reward" }}
-[budget]
-rho = 1000.0
-delta = 1e-6
-ledger = "home"
-"""
-RECIPE = """
-[recipe]
-name = "grown"
-card = "card.toml"
-agent = "dp-apvi"
-[privacy]
-rho = {rho}
-"""
-
-
 def grown(
     folder: Path, people: int = 2000, episodes: int = 1, horizon: int = 4, states: int = 24, actions: int = 4
 ) -> Card:
@@ -102,10 +69,16 @@ def grown(
     drawn = {
         name: rng.integers(most, size=rows) for name, most in (("state", states), ("action", actions), ("reward", 2))
     }
-    user = pl.Series("user", [f"person {u}" for u in range(people)])[episode % people]
-    pl.DataFrame([user]).with_columns(episode=episode, step=step, **drawn).write_parquet(folder / "log.parquet")
-    sizes = {"people": people, "episodes": episodes, "horizon": horizon, "states": states, "actions": actions}
-    (folder / "card.toml").write_text(CARD.format(**sizes), encoding="utf-8")
+    user = pl.Series("user_id", [f"person {u}" for u in range(people)])[episode % people]
+    pl.DataFrame([user]).with_columns(episode_id=episode, step=step, **drawn).write_parquet(folder / "log.parquet")
+    card = card_dict(
+        name="grown",
+        unit={"user": "user_id", "episodes_per_user": episodes, "users_public": people},
+        domain=domain_dict(horizon, states, actions),
+        source=card_dict()["source"] | {"files": ["log.parquet"]},
+        budget={"rho": 1000.0, "delta": 1e-6, "ledger": "home"},
+    )
+    (folder / "card.toml").write_text(toml(card), encoding="utf-8")
     return load_card(folder / "card.toml")
 
 
@@ -124,7 +97,9 @@ def run_grown(folder: Path, **sizes: int) -> Callable[[], object]:
 
     def run() -> object:
         forget(snapshot)
-        (folder / "recipe.toml").write_text(RECIPE.format(rho=next(asked) / 1000), encoding="utf-8")
+        recipe = {"name": "grown", "card": "card.toml", "agent": "dp-apvi"}
+        text = toml({"recipe": recipe, "privacy": {"rho": next(asked) / 1000}})
+        (folder / "recipe.toml").write_text(text, encoding="utf-8")
         made = run_recipe(str(folder / "recipe.toml"), home)
         assert not made.replayed
         return made
@@ -147,12 +122,7 @@ def count_rows(folder: Path, rows: int) -> Callable[[], object]:
 
 def plan(folder: Path, horizon: int = 4, states: int = 24, actions: int = 4) -> Callable[[], object]:
     """Pessimistic planning and the interval of its policy, on noisy counts of a domain of this size."""
-    domain = {
-        "horizon": horizon,
-        "states": {"column": "state", "labels": states, "ends": ["end"]},
-        "actions": {"column": "action", "labels": actions},
-    }
-    card = Card.model_validate(card_dict(domain=domain, reward={"range": [0.0, 1.0], "steps": 1}))
+    card = Card.model_validate(card_dict(domain=domain_dict(horizon, states, actions, ["end"])))
     made = count_sum(card, Ask(rho=1.0))
     shapes = {m.table: m.shape for m in made.mechanisms}
     nothing = ExactSums("tiny", "synthetic", "per_step", {name: np.full(s, 3, np.int64) for name, s in shapes.items()})

@@ -13,16 +13,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from tests.campaigns.damages import DAMAGES, EVERY, PEOPLE, SECRET, Case, drawn, layouts
 from tests.campaigns.resumed import Case as Told
 from tests.campaigns.resumed import resumed, tally
 from tests.campaigns.rows import plain, write
+from tests.conftest import toml
+from tests.flows.verb import reticent
 
 # of the processor; and of the clock, for who waits and does not work
 SECONDS, WAIT = 60, 900
@@ -45,7 +47,8 @@ def judge(case: Case, folder: Path) -> Outcome:
     layout = layouts()[case.layout]
     touched, card = DAMAGES[case.damage](layout.write(folder), case), layout.card
     (folder / "card.toml").write_text(toml(card), encoding="utf-8")
-    code, out, err = command(["--home", str(folder / "home"), "ingest", str(folder / "card.toml"), "--json"])
+    done = reticent("--home", folder / "home", "ingest", folder / "card.toml", "--json", cwd=folder)
+    code, err = done.returncode, done.stderr
     said = err.strip().splitlines()[-1] if err.strip() else ""
     found: list[str] = []
     if code not in (0, 2, 3):
@@ -55,31 +58,12 @@ def judge(case: Case, folder: Path) -> Outcome:
     if code and SECRET in said:
         found.append("quotes a cell")
     if code == 0:
-        found += lost(case, folder, card["name"], json.loads(out), touched)
+        found += lost(case, folder, card["name"], json.loads(done.stdout), touched)
     return Outcome(case, code, said.replace(str(folder), "…"), tuple(found))
-
-
-def command(words: list[str]) -> tuple[int, str, str]:
-    """Exit code, output and messages of the command line."""
-    from flows.cli import main
-
-    out, err, before = StringIO(), StringIO(), sys.argv
-    sys.argv = ["reticent", *words]
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            main()
-        code = 0
-    except SystemExit as e:
-        code = e.code if isinstance(e.code, int) else int(e.code is not None)
-    finally:
-        sys.argv = before
-    return code, out.getvalue(), err.getvalue()
 
 
 def lost(case: Case, folder: Path, dataset: str, told: dict[str, Any], touched: frozenset[int]) -> list[str]:
     """Source rows that stand nowhere, and transitions of untouched episodes that are gone."""
-    import polars as pl
-
     home = folder / "home" / "store" / dataset / f"snapshot-{told['snapshot']:04d}"
     rows = pl.concat([pl.read_parquet(p) for p in sorted(home.glob("part-*.parquet"))])
     filed = pl.concat(
@@ -112,24 +96,6 @@ def good(layout: str, touched: frozenset[int]) -> list[tuple[Any, ...]]:
                 after[-1] = 4 if t.steps == 4 else None  # type: ignore[call-overload]
             found.append(tuple(zip((s - 1 for s in t.states), t.actions, t.rewards, after, strict=False)))
     return found
-
-
-def toml(values: dict[str, Any], head: str = "") -> str:
-    plain = {k: v for k, v in values.items() if not isinstance(v, dict) or head == "leaf"}
-    text = "".join(f"{k} = {_value(v)}\n" for k, v in plain.items())
-    for name, table in values.items():
-        if isinstance(table, dict):
-            inside = "".join(f"{json.dumps(k)} = {_value(v)}\n" for k, v in table.items())
-            text += f"\n[{name}]\n{inside}"
-    return text
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value)
 
 
 def processor_seconds(pid: int) -> float:

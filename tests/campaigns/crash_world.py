@@ -63,14 +63,17 @@ STEPS: tuple[tuple[Any, str], ...] = (
 )
 
 
-def arm(at: int | None, note: Callable[[int, str], None]) -> None:
-    """Wrap every step of this process: count its beginnings and ends, and die at number ``at``; never where None."""
-    count = 0
+def arm(at: int | None, place: Path) -> None:
+    """Wrap every step of this process: write its beginnings and ends down, and die at number ``at``; never where None.
+
+    ``place``: the file in which they are written down, a line each.
+    """
+    count, file = 0, place.open("w")
 
     def reached(label: str) -> None:
         nonlocal count
         count += 1
-        note(count, label)
+        print(label, file=file, flush=True)
         if count == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -208,6 +211,10 @@ class Shop:
     def witness(self) -> Path:
         return self.now / "witness"
 
+    @property
+    def steps(self) -> Path:
+        return self.now / "steps"
+
     def keep(self, name: str) -> None:
         shutil.copytree(self.now, self.folder / f"kept-{name}", symlinks=True)
         if self.server is not None:
@@ -219,10 +226,6 @@ class Shop:
         if self.server is not None:
             self.server.psql("drop database now with (force)")
             self.server.psql(f'create database now template "kept_{name}"')
-
-    def steps(self) -> list[str]:
-        """Labels of the steps of the last run, in order."""
-        return [line.split(" ", 1)[1] for line in (self.now / "steps").read_text().splitlines()]
 
     def ledger(self) -> Ledger:
         where = self.now / "people" / "ledger.db" if self.server is None else self.server.url("now")
@@ -333,6 +336,17 @@ class Shop:
         return found
 
 
+def charged(entries: Iterable[Entry]) -> Fraction:
+    """What the ledger was charged in all."""
+    return sum((Fraction(e.body["rho"]) for e in entries if e.kind == "INTENT"), Fraction(0))
+
+
+def commits_once(entries: Iterable[Entry]) -> bool:
+    """Whether no key has two COMMITs."""
+    keys = [e.body["run_key"] for e in entries if e.kind == "COMMIT"]
+    return len(keys) == len(set(keys))
+
+
 def violations(world: Shop) -> list[str]:
     """Every promise of the ledger that does not hold now, in words."""
     ledger = world.ledger()
@@ -340,15 +354,13 @@ def violations(world: Shop) -> list[str]:
         return [problem]
     entries, found = ledger.entries("shop"), []
     spent = ledger.account("shop").spent
-    if spent != sum((Fraction(e.body["rho"]) for e in entries if e.kind == "INTENT"), Fraction(0)):
+    if spent != charged(entries):
         found.append("total is not the sum of the INTENTs")
     if spent < world.drawn():
         found.append("more was drawn than charged")
-    commits = [e for e in entries if e.kind == "COMMIT"]
-    keys = [e.body["run_key"] for e in commits]
-    if len(keys) != len(set(keys)):
+    if not commits_once(entries):
         found.append("a key has two COMMITs")
-    digests = {e.body["release_sha256"] for e in commits}
+    digests = {e.body["release_sha256"] for e in entries if e.kind == "COMMIT"}
     runs = [p for p in world.home.runs.glob("*") if p.is_dir() and not p.name.startswith(".")]
     if any(sha256_file(p / "release.parquet") not in digests for p in runs):
         found.append("an uncommitted release is published")

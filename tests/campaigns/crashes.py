@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 
-from tests.campaigns.crash_world import Shop, arm
+from tests.campaigns.crash_world import Shop, arm, charged
 from tests.campaigns.resumed import Case, resumed, sampled, tally
 from tests.ledger.postgres import Server, postgres_server
 
@@ -50,12 +50,7 @@ def settled(shop: Shop) -> list[str]:
 
 def call(shop: Shop, work: Callable[[], object], at: int | None = None) -> int:
     """A call, killed at step ``at``; its steps are written down."""
-
-    def before() -> None:
-        steps = (shop.now / "steps").open("w")
-        arm(at, lambda n, label: print(n, label, file=steps, flush=True))
-
-    return shop.call(work, before)
+    return shop.call(work, lambda: arm(at, shop.steps))
 
 
 def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
@@ -65,7 +60,7 @@ def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
     paid, before, there = stands(shop)
     code = call(shop, work, step)
     found = [] if code == -signal.SIGKILL else [f"not killed: {code}"]
-    label, (charged, drawn, committed) = shop.steps()[-1], stands(shop)
+    label, (more, drawn, committed) = shop.steps.read_text().splitlines()[-1], stands(shop)
     found += shop.broken(verb, settled=False)
     # a draw that died three times waits for its operator
     again = call(shop, work, step) if begun not in _RECOVERED else -signal.SIGKILL
@@ -84,7 +79,7 @@ def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
         # one where the second call had no such step
         "kills": 1 + (again != 0 and begun not in _RECOVERED),
         # by this call: a state may begin with a run of its own
-        "killed between charge and COMMIT": int(charged > paid and committed == there),
+        "killed between charge and COMMIT": int(more > paid and committed == there),
         "drawn again": int(stands(shop)[1] > drawn > before),
         "violations": int(bool(found)),
         "first": f"{label}: {found[0]}" if found else "",
@@ -94,8 +89,7 @@ def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
 def stands(shop: Shop) -> tuple[Fraction, Fraction, int]:
     """What was charged, what was drawn, and how many COMMITs there are."""
     entries = shop.entries()
-    spent = sum((Fraction(e.body["rho"]) for e in entries if e.kind == "INTENT"), Fraction(0))
-    return spent, shop.drawn(), sum(e.kind == "COMMIT" for e in entries)
+    return charged(entries), shop.drawn(), sum(e.kind == "COMMIT" for e in entries)
 
 
 def _last(labels: list[str], label: str) -> int:
@@ -108,7 +102,7 @@ def places(shop: Shop) -> list[tuple[str, str, int]]:
     begun, run = [(verb, start) for verb, (start, _) in shop.verbs().items()], shop.verbs()["run"][1]
     shop.restore("registered")
     assert call(shop, run) == 0
-    labels = shop.steps()
+    labels = shop.steps.read_text().splitlines()
     # died between the release's rename and its COMMIT: the next run recovers it
     renamed = labels.index("before commit") + 1
     # died with a half-written draw: the next run deletes it and draws again
@@ -124,7 +118,7 @@ def places(shop: Shop) -> list[tuple[str, str, int]]:
     for verb, start in begun:
         shop.restore(start)
         assert call(shop, shop.verbs()[verb][1]) == 0, verb
-        found += [(verb, start, step) for step in range(1, len(shop.steps()) + 1)]
+        found += [(verb, start, step) for step in range(1, len(shop.steps.read_text().splitlines()) + 1)]
     return found
 
 

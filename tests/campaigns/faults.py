@@ -19,8 +19,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ledger.steps import mispriced
-from tests.campaigns.crash_world import Shop, child, told, witness_draws
+from tests.campaigns.crash_world import Shop
 from tests.campaigns.night_crashes import World as Nights
 from tests.campaigns.resumed import Case, resumed, sampled, tally
 from tests.campaigns.rows import markdown, read
@@ -68,14 +67,9 @@ def try_shop(shop: Shop, verb: str, at: int, fault: str, what: str) -> Case:
 def try_night(nights: Nights, at: int, fault: str, what: str) -> Case:
     """One fault of a night, the night once more, and the next."""
     nights.restore()
-    ended = night(nights, FaultyDisk(at, fault))
+    ended = nights.night(FaultyDisk(at, fault).install)
     broken = nights.broken()
-    if night(nights, None) != 0:
-        broken.append("the next call failed")
-    else:
-        broken += nights.settled()
-        if mispriced(nights.shop.ledger.entries(), "shop", nights.nightly.key) is not None:
-            broken.append("a redraw was not priced")
+    broken += nights.settled() if nights.night() == 0 else ["the next call failed"]
     return case("night", fault, f"{at}, {what}", ended, broken)
 
 
@@ -93,18 +87,6 @@ def case(verb: str, fault: str, where: str, ended: int, broken: list[str]) -> Ca
     }
 
 
-def night(nights: Nights, disk: FaultyDisk | None) -> int:
-    """Night 3 in a process of its own."""
-
-    def inside() -> None:
-        witness_draws(nights.folder / "now" / "witness", "drawn")
-        if disk is not None:
-            disk.install()
-        nights.shop.append(3)
-
-    return child(inside, told)
-
-
 def main(sample: int | None) -> tuple[str, list[Case]]:
     planned: list[tuple[Callable[..., Case], Any]] = []
     with tempfile.TemporaryDirectory(prefix="reticent-faults-") as folder, pytest.MonkeyPatch.context() as patch:
@@ -115,7 +97,7 @@ def main(sample: int | None) -> tuple[str, list[Case]]:
             planned += [(try_shop, (shop, verb, *case)) for case in cases_of(operations)]
         nights = Nights(Path(folder) / "nights", patch, "tree")
         nights.restore()
-        operations = count(lambda disk: night(nights, disk), Path(folder) / "count-night")
+        operations = count(lambda disk: nights.night(disk.install), Path(folder) / "count-night")
         planned += [(try_night, (nights, *case)) for case in cases_of(operations)]
         # a fixed draw: steps of equal length would meet the same faults again and again
         chosen = planned if sample is None else Random(0).sample(planned, sample)

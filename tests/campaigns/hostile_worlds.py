@@ -52,7 +52,7 @@ from pipeline.privacy.release import Release
 from tests.campaigns import rows as committed
 from tests.campaigns.hostile_families import FAMILIES, Rows, World
 from tests.campaigns.resumed import adding
-from tests.conftest import card_dict
+from tests.conftest import card_dict, domain_dict
 
 TABLE = "hostile_worlds"
 SHARE = 0.3
@@ -122,12 +122,7 @@ def card_of(world: World, agent: str, dynamics: str) -> Card:
     live = [f"s{i}" for i in range(world.states)]
     # of one step, where it leads is an end
     ends = [f"end{i}" for i in range(max(world.ends, int(world.horizon == 1)))]
-    domain: dict[str, Any] = {
-        "horizon": world.horizon,
-        "states": {"column": "state", "labels": live, "ends": ends},
-        "actions": {"column": "action", "labels": world.actions},
-        "dynamics": dynamics,
-    }
+    domain = domain_dict(world.horizon, live, world.actions, ends, dynamics=dynamics)
     if dynamics == "stationary":
         domain["cell_cap"] = 4
     if world.recorded and "practice" in Domain.model_fields:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from pipeline.privacy.continual import squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
 from pipeline.transaction.transaction import folder_of
-from tests.campaigns.crash_world import arm, child, foresee, witness_draws
+from tests.campaigns.crash_world import arm, charged, child, commits_once, foresee, told, witness_draws
 from tests.campaigns.resumed import Case, resumed, sampled, tally
 from tests.flows.nights import Shop, customers
 
@@ -43,16 +44,17 @@ class World:
     """A shop after night 1, with night 3 delivered, put back before every kill."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, kind: str) -> None:
-        self.kind, self.patch, self.folder = kind, patch, folder
+        self.kind, self.patch, self.folder, self.now = kind, patch, folder, folder / "now"
+        self.witness, self.steps = self.now / "witness", self.now / "steps"
         counter, more = COUNTERS[kind]
-        self.shop = Shop(folder / "now", patch, counter=counter, nights=NIGHTS, cap=100.0, nightly=more)
+        self.shop = Shop(self.now, patch, counter=counter, nights=NIGHTS, cap=100.0, nightly=more)
         # whoever forks must not have counted before: the reader's threads do not survive it
         assert child(self._before) == 0
         foresee((folder / "modules").read_text().split())
         self.shop.on(3)
         self.nightly = nightly_counter(setting(self.shop.recipe, self.shop.home))
         self.whole = self.charged()
-        shutil.copytree(folder / "now", folder / "kept")
+        shutil.copytree(self.now, folder / "kept")
 
     def _before(self) -> None:
         self._begin()
@@ -64,29 +66,25 @@ class World:
         self.shop.deliver(customers(40, 40))
 
     def restore(self) -> None:
-        shutil.rmtree(self.folder / "now")
-        shutil.copytree(self.folder / "kept", self.folder / "now")
+        shutil.rmtree(self.now)
+        shutil.copytree(self.folder / "kept", self.now)
 
-    def night(self, at: int | None = None) -> int:
-        """Night 3 in a process of its own, killed at step ``at``."""
-        return child(lambda: self._night(at))
+    def night(self, before: Callable[[], object] = lambda: None) -> int:
+        """Night 3 in a process of its own, after ``before``."""
 
-    def _night(self, at: int | None) -> None:
-        witness_draws(self.folder / "now" / "witness", "drawn")
-        steps = (self.folder / "now" / "steps").open("w")
-        arm(at, lambda n, label: print(n, label, file=steps, flush=True))
-        self.shop.append(3)
+        def inside() -> None:
+            witness_draws(self.witness, "drawn")
+            before()
+            self.shop.append(3)
 
-    def steps(self) -> list[str]:
-        return [line.split(" ", 1)[1] for line in (self.folder / "now" / "steps").read_text().splitlines()]
+        return child(inside, told)
 
     def charged(self) -> Fraction:
-        return sum((Fraction(e.body["rho"]) for e in self.shop.ledger.entries() if e.kind == "INTENT"), Fraction(0))
+        return charged(self.shop.ledger.entries())
 
     def drawn(self) -> int:
         """How often the rows of night 3 were drawn."""
-        witness = self.folder / "now" / "witness"
-        return len(witness.read_text().split()) if witness.exists() else 0
+        return len(self.witness.read_text().split()) if self.witness.exists() else 0
 
     def broken(self) -> list[str]:
         """Every promise that does not hold now, in words."""
@@ -102,10 +100,7 @@ class World:
             found.append("more was drawn than charged")
         if mispriced(ledger.entries(), "shop", self.nightly.key) is not None:
             found.append("a redraw was not priced")
-        keys = [e.body["run_key"] for e in ledger.entries() if e.kind == "COMMIT"]
-        if len(keys) != len(set(keys)):
-            found.append("a night has two COMMITs")
-        return found
+        return found if commits_once(ledger.entries()) else [*found, "a night has two COMMITs"]
 
     def settled(self) -> list[str]:
         """What the night that followed a kill, and the next, must have put in order."""
@@ -139,9 +134,9 @@ class World:
 def kill(world: World, at: int) -> Case:
     """Kill night 3 at one step, look, let it be done, look."""
     world.restore()
-    code = world.night(at)
+    code = world.night(lambda: arm(at, world.steps))
     found = [] if code == -signal.SIGKILL else [f"not killed: {code}"]
-    label = world.steps()[-1]
+    label = world.steps.read_text().splitlines()[-1]
     found += world.broken()
     if world.night() != 0:
         found.append("the night that followed failed")
@@ -162,8 +157,8 @@ def kills(kind: str, sample: int | None) -> list[Case]:
     """Kill night 3 at every step, or at ``sample`` of them."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         world = World(Path(folder), patch, kind)
-        assert world.night() == 0
-        count = len(world.steps())
+        assert world.night(lambda: arm(None, world.steps)) == 0
+        count = len(world.steps.read_text().splitlines())
         most = min(sample or count, count)
         doing = {f"{kind}, step {at}": at for at in (1 + i * count // most for i in range(most))}
         return resumed("night_crashes", list(doing), lambda key: kill(world, doing[key]))

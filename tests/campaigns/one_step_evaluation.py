@@ -30,7 +30,7 @@ from pipeline.privacy.noise import SeededNoise
 from tests.campaigns.one_step_worlds import CONTEXTS, LASTING, OTHERS, WORLDS
 from tests.campaigns.resumed import adding
 from tests.campaigns.rows import ROOT, rows_in
-from tests.made_up import add_scores
+from tests.campaigns.tabular_evaluation import add_scores
 
 FIRST, _BLOCK = 9000, 5
 CELL = ("world", "people", "rho", "share", "policy", "seed")

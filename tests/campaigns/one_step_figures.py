@@ -90,14 +90,10 @@ def measured(worlds):
             for name, value in references(WORLDS[world](n)).items():
                 yield dict(zip(FIELDS, (world, n, "", name, "", f"{value:.6f}", ""), strict=True))
             for seed in range(FIRST, FIRST + LOGS):
-                [found] = resumed(NAME, [f"{world} {n} {seed}"], lambda key: log(*_typed(*key.split())))
+                [found] = resumed(NAME, [f"{world} {n} {seed}"], lambda _, of=(world, n, seed): log(*of))
                 for of, told in found.items():
                     cells = (world, n, *of.split(", "), seed, *str(told).split(", "))
                     yield dict(zip(FIELDS, cells, strict=True))
-
-
-def _typed(world, n, seed):
-    return world, int(n), int(seed)
 
 
 def page(name):

@@ -7,8 +7,6 @@ night too, are recorded once: each write, sync and renaming of theirs and of SQL
 leave (``tests/power.py``) is laid down; the promises are checked; the verb is called again, must end right, and they
 are checked again.  Then every sync is taken out, one place of the code at a time: some state of at most 300 drawn ones
 must now break a promise, or the sync is listed as unneeded, with why (``syncs.toml``).
-``--verb NAME`` does one verb and keeps the others' rows, ``--most N`` lays down N states of each drawn at random (a
-fifth of that without some syncs), ``--dry`` keeps nothing.
 """
 
 import hashlib
@@ -256,39 +254,38 @@ def differing(one: Tree, other: Tree) -> list[str]:
     return [p for p in paths if not any(mark in p for mark in _BESIDE)]
 
 
-def benches(folder: Path, patch: pytest.MonkeyPatch, wanted: str | None) -> Iterator[Bench]:
-    """Every verb, or the one that is wanted."""
-    if wanted not in ("night", "first night"):
-        shop = FirstIngest(folder / "shop")
-        for verb, (start, work) in shop.verbs().items():
-            if wanted in (None, verb):
+def benches(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Every verb."""
+    shop = FirstIngest(folder / "shop")
+    for verb, (start, work) in shop.verbs().items():
 
-                def called(work: Callable[[], object] = work) -> None:
-                    shop.canned()
-                    work()
+        def called(work: Callable[[], object] = work) -> None:
+            shop.canned()
+            work()
 
-                begun, broken = partial(shop.restore, start), partial(shop.broken, verb)
-                yield Bench(verb, shop.now, begun, called, shop.ledger, broken, shop.home.root)
+        begun, broken = partial(shop.restore, start), partial(shop.broken, verb)
+        yield Bench(verb, shop.now, begun, called, shop.ledger, broken, shop.home.root)
     for name, kind, night in (("night", Nights, 3), ("first night", FirstNight, 1)):
-        if wanted in (None, name):
-            nights = kind(folder / name, patch, "tree")
+        nights = kind(folder / name, patch, "tree")
 
-            def drawn(nights: Nights = nights, night: int = night) -> None:
-                witness_draws(nights.folder / "now" / "witness", "drawn")
-                nights.shop.append(night)
+        def drawn(nights: Nights = nights, night: int = night) -> None:
+            witness_draws(nights.witness, "drawn")
+            nights.shop.append(night)
 
-            def broken(settled: bool, nights: Nights = nights) -> list[str]:
-                return nights.settled() if settled else nights.broken()
+        def broken(settled: bool, nights: Nights = nights) -> list[str]:
+            return nights.settled() if settled else nights.broken()
 
-            def ledger(nights: Nights = nights) -> Ledger:
-                return nights.shop.ledger
+        def ledger(nights: Nights = nights) -> Ledger:
+            return nights.shop.ledger
 
-            home = nights.shop.home.root
-            yield Bench(name, nights.folder / "now", nights.restore, drawn, ledger, broken, home)
+        yield Bench(name, nights.now, nights.restore, drawn, ledger, broken, nights.shop.home.root)
 
 
-def trials(bench: Bench, most: int | None) -> Iterator[Row]:
-    """A verb with all its syncs, then with those of each place taken out."""
+def trials(bench: Bench, most: int | None = None) -> Iterator[Row]:
+    """A verb with all its syncs, then with those of each place taken out.
+
+    ``most``: how many states are laid down, drawn at random; a fifth of that without some syncs.
+    """
     bench.restore()
     recorded = bench.record()
     bench.restore()
@@ -329,16 +326,15 @@ def tried(bench: Bench, history: History, recorded: Recorded, most: int | None, 
     return {"states": len(found), "laid down": number, "broken": len(broken), "first": broken[0] if broken else ""}
 
 
-def main(wanted: str | None, most: int | None) -> int:
+def main() -> int:
     """Run the campaign, print and keep its rows; 1 where a promise was broken with all syncs in place."""
     rows = list[Row]()
     with tempfile.TemporaryDirectory(prefix="reticent-power-") as folder, pytest.MonkeyPatch.context() as patch:
-        for bench in benches(Path(folder), patch, wanted):
-            for row in trials(bench, most):
+        for bench in benches(Path(folder), patch):
+            for row in trials(bench):
                 rows.append(row)
                 print(json.dumps(row), flush=True)
-    if "--dry" not in sys.argv:
-        write(NAME, rows, keys=["verb"])
+    write(NAME, rows)
     return int(any(row["broken"] for row in rows if row["taken out"] == ALL))
 
 
@@ -362,10 +358,5 @@ def syncs_line(name: str) -> str:
     return f"Without the syncs of {needed} of {len(places)} places a promise breaks; {others} (`syncs.toml`)."
 
 
-def _asked(flag: str) -> str | None:
-    return sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else None
-
-
 if __name__ == "__main__":
-    asked = _asked("--most")
-    sys.exit(main(_asked("--verb"), None if asked is None else int(asked)))
+    sys.exit(main())

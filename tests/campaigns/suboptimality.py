@@ -1,4 +1,4 @@
-"""Is the best policy worth no more than is said?  ``python -P -m tests.campaigns.suboptimality [NAME or first seed]``.
+"""Is the best policy worth no more than is said?  ``python -P -m tests.campaigns.suboptimality [NAME]``.
 
 Each run is a log, people of both parts, and noise of its own, in a random world of its own: two to eight actions, three
 to 250 states, two to 19 steps, outcomes at the end or rewards at every step, practice nearly greedy or nearly even, in
@@ -21,13 +21,12 @@ from pipeline.facts.verdict import Suboptimality, missing
 from pipeline.learners.held_out import HeldOutRun, LearntHeldOut
 from pipeline.learners.learner import plan_run
 from pipeline.learners.tabular import TabularRun
-from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
+from pipeline.learners.tabular_evaluation import TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.privacy.noise import SeededNoise
 from tests.campaigns.one_step_worlds import WORLDS, Logged, MadeUp
-from tests.campaigns.tabular_evaluation import both_parts, counted
-from tests.made_up import add_scores
+from tests.campaigns.tabular_evaluation import both_parts, counted, heard
 
 SHARE, RUNS, FRESH = 0.3, 120, 7000
 
@@ -76,10 +75,7 @@ def once(logged: Logged, seed: int, rho: float | None, *, judged: bool = True) -
     told = learnt.facts()
     if judged:
         assert isinstance(e, TabularEvaluation)
-        scores = e.scores(learnt)
-        drawn = e.sums[STAGE].draw(add_scores(card, e.layout, scores, judges), noise)
-        measured = e.measure(learnt, e.told(scores, drawn), SHARE, 1)[1]
-        told = LearntHeldOut(learnt, measured, Joint(rho_exact=None)).facts()
+        told = LearntHeldOut(learnt, heard(e, learnt, judges, SHARE, noise), Joint(rho_exact=None)).facts()
     told = standing(told, card, None)
     assert told.best is not None
     best, (low, high) = best_in_class(logged, learnt), task_of(card).value_range(0)
@@ -109,10 +105,10 @@ def world(seed: int) -> tuple[Logged, float]:
     return made(int(rng.choice([20_000, 100_000]))), float(rng.choice([0.1, 0.3, 1.0, 3.0]))
 
 
-def main(first: int) -> None:
-    """All runs from a seed on, one a line, and their sum."""
+def main() -> None:
+    """All runs, one a line, and their sum."""
     found = list[Found]()
-    for seed in range(first, first + RUNS):
+    for seed in range(FRESH, FRESH + RUNS):
         logged, rho = world(seed)
         found.append(once(logged, seed, rho))
         f, d = found[-1], logged.card.domain
@@ -127,10 +123,8 @@ def main(first: int) -> None:
 
 
 if __name__ == "__main__":
-    asked = sys.argv[1] if len(sys.argv) > 1 else str(FRESH)
-    if asked in WORLDS:
+    for asked in sys.argv[1:]:
         f = once(WORLDS[asked](100_000), 1, 1.0)
-        before = float(f.value.optimal_upper or np.nan) - float(f.value.lower)
-        print(f"{asked}: {f.said}; truth {f.truth:.4f}, by widths of single cells {before:.2f}, range {f.span:g}")
-    else:
-        main(int(asked))
+        print(f"{asked}: {f.said}; truth {f.truth:.4f}, range {f.span:g}")
+    if not sys.argv[1:]:
+        main()

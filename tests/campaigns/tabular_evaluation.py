@@ -25,21 +25,23 @@ from pipeline.learners.linear_evaluation import LinearEvaluation
 from pipeline.learners.linear_request import draw_linear, learn_linear
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
+from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.parts import evaluates, part_key
 from pipeline.logs.regression_sums import TallySums
+from pipeline.logs.score_sums import Scores, ScoreSums
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
-from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.noise import NoiseSource, SeededNoise
 from pipeline.statistics.held_out import their_names
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.linear_sums import TalliedRows
+from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
 from tests.campaigns import rows as committed
-from tests.conftest import card_dict
-from tests.made_up import add_scores
+from tests.conftest import card_dict, domain_dict
 
 SEED = 20261122
 # people, share, budget
@@ -89,9 +91,22 @@ def evaluate_once(
     if rng is not None:
         plan = learnt.learnt.plan
         learnt = replace(learnt, learnt=replace(learnt.learnt, plan=replace(plan, policy=_at_random(plan.policy, rng))))
-    scores, summed = e.scores(learnt), e.sums[STAGE]
-    answers = e.told(scores, summed.draw(add_scores(card, e.layout, scores, evaluate), noise))
-    return e.measure(learnt, answers, float(run.share), 1)[1], learnt.learnt.plan.policy
+    return heard(e, learnt, evaluate, float(run.share), noise), learnt.learnt.plan.policy
+
+
+def add_scores(card: Card, layout: MomentLayout, scores: Scores, people: Iterable[pl.DataFrame]) -> ExactSums:
+    """What :func:`~pipeline.logs.score_sums.sum_scores` makes of a snapshot; whole people in each frame."""
+    sums = ScoreSums(card, layout, scores).sum_people(people)
+    return ExactSums(layout.dataset, "synthetic", layout.dynamics, sums)
+
+
+def heard(
+    e: TabularEvaluation, learnt: LearntCounts, people: Sequence[pl.DataFrame], share: float, noise: NoiseSource
+) -> Evaluated:
+    """What people who judge say of what was learnt."""
+    asked = e.scores(learnt)
+    drawn = e.sums[STAGE].draw(add_scores(learnt.card, e.layout, asked, people), noise)
+    return e.measure(learnt, e.told(asked, drawn), share, 1)[1]
 
 
 def _at_random(p: Policy, rng: np.random.Generator) -> Policy:
@@ -184,12 +199,8 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
     for (L, A, H, apart), (people, share, rho, episodes) in itertools.product(sizes, asked):
         if people * share * math.sqrt(rho) / L**1.5 < HEARD["linear" in name]:
             continue
-        domain = {
-            "horizon": H,
-            "states": {"column": "state", "labels": [f"s{i}" for i in range(L)], "ends": ["end"]},
-            "actions": {"column": "action", "labels": A},
-            "dynamics": "per_step" if apart else "stationary",
-        }
+        dynamics = "per_step" if apart else "stationary"
+        domain = domain_dict(H, [f"s{i}" for i in range(L)], A, ["end"], dynamics=dynamics)
         unit = {"user": "user_id", "users_public": people, "episodes_per_user": episodes}
         yield Card.model_validate(card_dict(domain=domain, unit=unit, **more)), share, rho
 

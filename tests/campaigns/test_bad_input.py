@@ -16,13 +16,6 @@ from tests.campaigns.damages import DAMAGES, SECRET, Case, damages_of, drawn, la
 SAMPLE = drawn(15, start=1)
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the command line sets for itself does not outlive a test."""
-    monkeypatch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    monkeypatch.setenv("DO_NOT_TRACK", "1")
-
-
 @pytest.mark.slow
 def test_no_damage_of_the_sample_breaks_a_promise(tmp_path: Path) -> None:
     found = []

@@ -84,7 +84,7 @@ from tests.campaigns.power_cuts import ALL, benches, trials
 # with all syncs in place; what each of them is good for is the whole campaign's to measure
 power_cuts.resumed = lambda _, keys, do: [do(key) if key.endswith(ALL) else {} for key in keys]
 asked, rows = set(), []
-for bench in benches(Path(sys.argv[1]), pytest.MonkeyPatch(), None):
+for bench in benches(Path(sys.argv[1]), pytest.MonkeyPatch()):
     bench.restore()
     asked |= {o.by for o in bench.record().operations if o.kind == "sync"}
     rows += trials(bench, 15) if bench.name in ("promote", "purge") else ()

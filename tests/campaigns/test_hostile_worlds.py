@@ -1,6 +1,5 @@
 """Hostile worlds know their own truth, truly mislead, and a false "better" is counted as one."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,6 +8,7 @@ import pytest
 
 from tests.campaigns import hostile_worlds as campaign
 from tests.campaigns.hostile_families import FAMILIES, TWISTS
+from tests.conftest import slow
 
 # practice takes what nobody sees into account, and so does what comes of it
 MISLEADING = [f for f in FAMILIES if f.startswith("trait_") and f not in ("trait_start", "trait_habit")]
@@ -111,10 +111,7 @@ def test_where_nothing_is_better_no_policy_is():
     assert world.nothing_better and abs(world.gain(*anything(world, g))) <= world.tolerance
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["open", *(pytest.param(f, marks=pytest.mark.slow) for f in ("trait_one_step", "trait_habit", "entering"))],
-)
+@pytest.mark.parametrize("family", ["open", *(slow(f) for f in ("trait_one_step", "trait_habit", "entering"))])
 def test_the_product_runs_on_a_world_and_says_one_of_four_things(family):
     row = campaign.run(family, 0)
     assert tuple(row) == campaign.FIELDS
@@ -141,22 +138,3 @@ def test_a_true_better_and_one_that_promises_too_much_are_told_apart():
     found = campaign.counted([{**row, "refused": "2"}, {**row, "lower": "0.25", "refused": "0"}])
     assert (found["better_plain"], found["held"], found["beyond"], found["refused"]) == (2, 1, 1, 2)
     assert found["level"] == found["level_plain"] == found["level_said"] == 0
-
-
-def test_a_campaign_that_was_stopped_goes_on(tmp_path, monkeypatch):
-    asked = []
-
-    def run(family, seed):
-        asked.append((family, seed))
-        return {**dict.fromkeys(campaign.FIELDS, ""), "family": family, "seed": str(seed)}
-
-    for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setattr(campaign, "run", run)
-    monkeypatch.setattr(campaign, "raw", lambda: tmp_path / "rows.csv")
-    monkeypatch.setattr(campaign, "ProcessPoolExecutor", lambda n, **_: ThreadPoolExecutor(n))
-    assert len(campaign.add(["open", "tiny"], range(2), 1)) == 4
-    lines = (tmp_path / "rows.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "rows.csv").write_text("".join(lines[:3]))
-    assert len(campaign.add(["open", "tiny"], range(3), 1)) == 6
-    assert len(asked) == 4 + 4 and len(set(asked[4:])) == 4

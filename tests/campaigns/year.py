@@ -35,48 +35,10 @@ from pipeline.transaction.continual_step import KeptSteps
 from pipeline.worlds.catalog import riverswim
 from pipeline.worlds.simulated_logs import sample_log
 from tests.campaigns.rows import Row, write
+from tests.conftest import card_dict, domain_dict, toml
 from tests.jobs import nightly_job, run_job
 
 FIRST = date(2026, 1, 1)
-CARD = """
-schema_version = 1
-name = "year"
-kind = "synthetic"
-[unit]
-user = "user_id"
-users_public = 200000
-[domain]
-horizon = {horizon}
-states = {{ column = "state", labels = 6 }}
-actions = {{ column = "action", labels = {{ left = [0], right = [1] }} }}
-[reward]
-range = [0.0, 1.0]
-steps = 200
-[source]
-files = ["tonight.parquet"]
-[source.columns]
-user_id = "user_id"
-episode_id = "episode_id"
-step = "step"
-reward = "reward"
-next_state = "next_state"
-[budget]
-rho = 1.2
-[budget.schedule]
-rho_month = 1.1
-"""
-RECIPE = """
-[recipe]
-name = "{name}"
-card = "card.toml"
-agent = "dp-apvi"
-[privacy]
-rho = {rho}
-{nightly}
-[evaluate]
-world = "riverswim"
-behaviour = "right-0.8"
-"""
 UNCHANGED, SKIPPED, CORRECTED, EMPTY, GREEDY = 17, 23, 31, 41, 60
 
 
@@ -101,17 +63,28 @@ class Year:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.home = Home(self.folder / "home")
-        (self.folder / "card.toml").write_text(CARD.format(horizon=self.horizon))
-        declared = f'[nightly]\nfirst = "{FIRST}"\nnights = {self.nights}\ncounter = "{self.counter}"'
-        self.recipe = self._recipe("night", 1.0, declared)
-        self.greedy = self._recipe("greedy", 0.5, "")
+        columns = {name: name for name in ("user_id", "episode_id", "step", "reward", "next_state")}
+        card = card_dict(
+            name="year",
+            unit={"user": "user_id", "users_public": 200_000},
+            domain=domain_dict(self.horizon, 6, {"left": [0], "right": [1]}),
+            reward={"range": [0.0, 1.0], "steps": 200},
+            source={"files": ["tonight.parquet"], "columns": columns},
+            budget={"rho": 1.2, "schedule": {"rho_month": 1.1}},
+        )
+        (self.folder / "card.toml").write_text(toml(card))
+        nightly = {"first": str(FIRST), "nights": self.nights, "counter": self.counter}
+        self.recipe = self._recipe("night", 1.0, nightly=nightly)
+        self.greedy = self._recipe("greedy", 0.5)
         self._counted: set[int] = set()
         self._exact: dict[str, np.ndarray] = {}
         self._kept: dict[str, str] = {}
 
-    def _recipe(self, name: str, rho: float, nightly: str) -> str:
+    def _recipe(self, name: str, rho: float, **more: Any) -> str:
         path = self.folder / f"{name}.toml"
-        path.write_text(RECIPE.format(name=name, rho=rho, nightly=nightly))
+        recipe = {"name": name, "card": "card.toml", "agent": "dp-apvi"}
+        evaluate = {"world": "riverswim", "behaviour": "right-0.8"}
+        path.write_text(toml({"recipe": recipe, "privacy": {"rho": rho}, "evaluate": evaluate, **more}))
         return str(path)
 
     def play(self, look_every: int = 30) -> dict[str, Any]:

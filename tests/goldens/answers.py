@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import settle
 from tests.goldens import content
 from tests.goldens.adapter import Said, clock, reticent, shipped_study
 from tests.goldens.places import ROOT, copied
-from tests.settled import settle
 
 TODAY = datetime(2024, 1, 5, 4, tzinfo=UTC)
 COUNT, LINEAR, CONTROL = "count-46cb716e1c", "linear-b354a19fdb", "control-0fe3879882"

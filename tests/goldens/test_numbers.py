@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import slow
 from tests.goldens import content, numbers
 from tests.goldens.places import expected
 
@@ -37,7 +38,7 @@ def test_every_setting_on_a_tiny_log(tmp_path, card):
     same("tiny", card, numbers.tiny(card, tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["tree", pytest.param("toeplitz", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["tree", slow("toeplitz")])
 def test_nights_of_a_counter(tmp_path, kind):
     same("nights", kind, numbers.nights(kind, tmp_path))
 

@@ -109,6 +109,17 @@ def write_minari_hdf5(folder: Path, log: list[Told] = LOG) -> Path:
     return folder / "data" / "main_data.hdf5"
 
 
+def put(path: Path, name: str, value: Any = None, **how: Any) -> None:
+    """Another array, group or link in place of one in an HDF5 file; with neither value nor data it is gone."""
+    with h5py.File(path, "a") as file:
+        if name in file:
+            del file[name]
+        if how:
+            file.create_dataset(name, **how)
+        elif value is not None:
+            file[name] = value
+
+
 def write_minari_arrow(folder: Path, log: list[Told] = LOG) -> Path:
     for i, told in enumerate(log):
         home = folder / "data" / str(i)

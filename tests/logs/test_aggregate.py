@@ -257,14 +257,6 @@ def three_episodes() -> pl.DataFrame:
     return rows.cast({"episode_id": pl.Int64}).sort("user_id", "episode_id", "step")
 
 
-def test_a_cap_takes_episodes_in_keyed_order(tmp_path):
-    rows, domain = three_episodes(), {"dynamics": "stationary", "cell_cap": 1}
-    card, alone = (make_card(Path(), ["log.csv"], domain=domain, unit={"episodes_per_user": m}) for m in (3, 1))
-    got = in_batches(10, snapshot([rows], tmp_path), card).tables
-    same(got, by_hand(rows, card))
-    assert (got["n_sas"] != by_hand(rows, alone)["n_sas"]).any()
-
-
 def test_a_declared_total_is_that_of_a_person_and_not_of_an_episode(tmp_path):
     rows = three_episodes()
     card = make_card(Path(), ["log.csv"], reward={"total": 1.0}, unit={"episodes_per_user": 3})

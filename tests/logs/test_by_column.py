@@ -13,9 +13,8 @@ from polars.testing import assert_frame_equal
 
 from pipeline.declaration.domain import Vector
 from pipeline.logs import decode as wide
-from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.decode import _index, decode, vector_cells
-from pipeline.logs.ingest import _sort_people, count_runs
+from pipeline.logs.ingest import _sort_people
 from pipeline.logs.sources import Sources
 from pipeline.logs.spills import _Spill, _split, read_partition, read_users
 from reticent import Card
@@ -94,19 +93,6 @@ def test_rows_are_sorted_as_by_all_keys_whatever_order_they_came_in(seed):
     order = ["user_id", "episode_id", "step", "row"]
     for came in (rows, rows.sort(order), rows.sort("user_id", "row"), rows.sort("step", "row"), rows.drop_nulls()):
         assert_frame_equal(_sort_people(came).drop("person"), came.sort(order, nulls_last=True))
-
-
-def test_the_hash_is_the_same_whatever_holds_the_texts():
-    texts = ["a", "ä", "", *(f"person-{i}" for i in range(3000))]
-    expected = [int.from_bytes(hashlib.blake2b(t.encode(), key=b"s", digest_size=8).digest(), "little") for t in texts]
-    assert keyed_hash(texts, "s").to_list() == keyed_hash(pl.Series(texts), "s").to_list() == expected
-
-
-@pytest.mark.parametrize("rows", [[], [("a", 1)], [("a", 1), ("a", 1), ("a", 2), ("b", 2), ("c", 1), ("c", 1)]])
-def test_sorted_keys_are_counted_by_their_changes(rows):
-    frame = pl.DataFrame(rows, schema={"user_id": pl.String, "episode_id": pl.Int64}, orient="row")
-    assert count_runs(frame, "user_id") == frame["user_id"].n_unique()
-    assert count_runs(frame, "user_id", "episode_id") == frame.n_unique()
 
 
 # Polars divides a column of one row by a constant, and multiplies a longer one by the constant's inverse; what a thread

@@ -20,7 +20,7 @@ from pipeline.logs.contribution_bounding import hash_width, keyed_hash
 from pipeline.logs.parts import Split, evaluates, forget, part_key, split_people
 from pipeline.logs.store import Snapshot, latest, part_file
 from reticent import Card
-from tests.conftest import card_dict
+from tests.conftest import card_dict, slow
 from tests.flows.shop import lay_out, rows
 from tests.jobs import home_at, ingest_job
 
@@ -165,7 +165,7 @@ def may_count(rows: list[tuple[int, int, int]], horizon: int, m: int) -> bool:
     return in_order and all(0 <= h < horizon for *_, h in rows) and max(map(len, episodes.values()), default=0) <= m
 
 
-@pytest.mark.parametrize("piece", [1, 2, pytest.param(1 << 17, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("piece", [1, 2, slow(1 << 17)])
 @pytest.mark.parametrize("text", [False, True])
 def test_caps_are_refused_where_rows_one_by_one_are(piece, text, constants):
     constants(piece=piece)

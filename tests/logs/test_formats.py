@@ -19,9 +19,10 @@ from pipeline.logs import sources
 from pipeline.logs.decode import NUMBERS
 from pipeline.logs.readers import batch, lines
 from pipeline.logs.readers import batch as framing
-from pipeline.logs.readers.batch import RECORD_BYTES, Request, cell_type, readable_times
+from pipeline.logs.readers.batch import RECORD_BYTES, cell_type, readable_times
 from reticent import LogError
-from tests.logs.conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine, write_arrow
+from tests.conftest import slow
+from tests.logs.conftest import HEAD, Edition, ingest, make_card, quarantine, write_arrow
 
 FRAME = pl.DataFrame(
     {
@@ -65,13 +66,6 @@ def test_four_formats_of_one_log_give_the_same_canonical_bytes(tmp_path):
     assert len({s.part_files[0].read_bytes() for s in found.values()}) == 1
     assert {str(s.quarantined) for s in found.values()} == {str(found["a.csv"].quarantined)}
     assert found["a.csv"].rows > 0
-
-
-def test_files_of_all_formats_make_one_log(tmp_path):
-    for i, name in enumerate(["a.csv", "b.parquet", "c.arrow", "d.ndjson"]):
-        write(tmp_path, name, FRAME.head(1).with_columns(user=pl.lit(f"u{i}")))
-    snapshot = ingest(make_card(tmp_path, ["*.*"]), tmp_path / "home")
-    assert canonical(snapshot)["user_id"].to_list() == ["u0", "u1", "u2", "u3"]
 
 
 ROLES = ("states", "actions")
@@ -122,19 +116,8 @@ def test_a_line_is_one_object_or_malformed_whatever_stands_around_it(tmp_path):
     assert rows == {i: cells for i, (_, cells) in enumerate(LINES, 1) if cells != "malformed"}
 
 
-def test_byte_order_mark_carriage_returns_blank_lines_and_small_blocks_change_nothing(tmp_path, constants):
-    constants(block=64)
-    # those with an escape are parsed alone, and stay in their place
-    told = [json.dumps({"a": i, "b": "x" * (i % 7) + "\n" * (i % 4 == 0)}) for i in range(30)]
-    (tmp_path / "x.ndjson").write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(told).encode())
-    batches = list(lines.read_ndjson(tmp_path / "x.ndjson", Request(["a"])))
-    assert len(batches) > 5
-    assert [x for b in batches for x in b.frame["a"]] == [str(i) for i in range(30)]
-    assert [x for b in batches for x in b.lines] == [1 + 2 * i for i in range(30)]
-
-
 RAW = ["9" * 40, "1E400", "-0.0", '"\\ud800"', "01", "+1", ".5", "nul", "NaNs", "'x'", "1 2", '"\\"', "-Infinity"]
-ODD = [b"", b"  ", b"[]", b"3", b"{", b'{"a":1}{"a":2}', b'{"a":1,}', b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}',
+ODD = [b"", b"\r", b"  ", b"[]", b"3", b"{", b'{"a":1}{"a":2}', b'{"a":1,}', b'\xef\xbb\xbf{"a":1}', b'{"a":"\xff"}',
        b'{"a":"\0"}', b'{"a":1}\r', b'{"a":"' + b"x" * RECORD_BYTES + b'"}', b'{"a"\r:1}', b"[" * 5000]  # fmt: skip
 
 
@@ -183,8 +166,8 @@ BROKEN: dict[str, Any] = {
     ("block", "piece", "shapes", "broken"),
     [
         (1 << 24, 1 << 21, 8, ""),
-        pytest.param(1 << 12, 512, 2, "", marks=pytest.mark.slow),
-        pytest.param(1 << 16, 3000, 1, "", marks=pytest.mark.slow),
+        slow(1 << 12, 512, 2, ""),
+        slow(1 << 16, 3000, 1, ""),
         *((1 << 16, 3000, 8, x) for x in BROKEN),
     ],
 )
@@ -203,60 +186,7 @@ def test_lines_are_read_as_the_standard_parser_reads_each(block, piece, shapes, 
     assert same != bool(broken) and 100 < len(malformed) < 500
 
 
-def test_what_one_row_holds_never_changes_what_another_means(tmp_path):
-    rows = [{"user": "u", "episode": 1, "t": 0, "s": "x", "a": 1, "r": 1}]
-    for other in ({"a": 1.0, "r": "1"}, {"a": "one", "r": True}, {"a": None, "episode": "seven", "t": "0"}):
-        path = tmp_path / "m.ndjson"
-        path.write_text("".join(json.dumps(r) + "\n" for r in [*rows, {**rows[0], "user": "v", **other}]))
-        table = canonical(snapshot_of(tmp_path, "m.ndjson", domain={"horizon": 3}))
-        assert table.filter(pl.col("user_id") == "u").rows()[0][:6] == ("u", 1, 0, 0, 1, 1.0)
-
-
-def test_a_malformed_line_is_filed_with_its_number_and_text(tmp_path):
-    good = '{"user":"u","episode":1,"t":0,"s":"x","a":1,"r":1}'
-    (tmp_path / "m.ndjson").write_text(f'{good}\n{{"user":"v"\n[]\n', encoding="utf-8")
-    filed = quarantine(snapshot_of(tmp_path, "m.ndjson").folder)
-    assert filed.select("line", "rule", "text").rows() == [
-        (2, "malformed_line", '{"user":"v"'), (3, "malformed_line", "[]"),
-    ]  # fmt: skip
-
-
-def test_lines_that_are_no_text_or_nobodys_are_set_aside_alone(tmp_path):
-    good = b'{"user":"u","episode":1,"t":0,"s":"x","a":1,"r":1}'
-    odd = [b'{"user":"v\xff"}', b'{"user":"v\0"}', b'{"episode":1}', b'{"user":" "}']
-    (tmp_path / "b.ndjson").write_bytes(b"\n".join([*odd, good]))
-    snapshot = snapshot_of(tmp_path, "b.ndjson")
-    assert snapshot.rows == 1 and snapshot.quarantined == {"malformed_line": 2, "null_user": 2}
-    assert quarantine(snapshot.folder)["line"].to_list() == [1, 2, 3, 4]
-
-
-def test_objects_without_keys_are_rows_of_nobody_and_the_operator_hears_of_it(tmp_path):
-    (tmp_path / "b.ndjson").write_text("{}\n{}\n", encoding="utf-8")
-    snapshot = snapshot_of(tmp_path, "b.ndjson")
-    with pytest.raises(LogError, match=r"not one of 2 rows is left \(most broke null_user\)"):
-        check_delivery(snapshot)
-
-
-@pytest.mark.parametrize("file", [True, False])
-def test_dictionary_columns_and_several_batches_are_plain_columns(tmp_path, file):
-    table = FRAME.to_arrow()
-    for name in ["user", "episode", "t", "s", "a"]:
-        column = table[name].combine_chunks().dictionary_encode()
-        table = table.set_column(table.schema.names.index(name), name, column)
-    write_arrow(tmp_path / "d.arrow", table, file=file, rows=2)
-    write(tmp_path, "d.csv")
-    assert snapshot_of(tmp_path, "d.arrow").data_digest == snapshot_of(tmp_path, "d.csv").data_digest
-
-
-def test_large_record_batches_come_in_slices(tmp_path, constants):
-    constants(batch=2)
-    write(tmp_path, "d.arrow")
-    batches = list(framing.read_ipc(tmp_path / "d.arrow", ["r", "user"]))
-    assert [b.lines.tolist() for b in batches] == [[1, 2], [3, 4], [5]]
-    assert [b.frame.columns for b in batches] == [["r", "user"]] * 3
-
-
-@pytest.mark.parametrize("small", [0, pytest.param(1 << 16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("small", [0, slow(1 << 16)])
 def test_every_cut_of_an_arrow_file_or_stream_is_noticed(small, tmp_path, constants):
     constants(fast=small)
     path = tmp_path / "cut.arrow"

@@ -11,6 +11,7 @@ from pipeline.operator import confounding as hidden
 from pipeline.worlds.catalog import load_world
 from pipeline.worlds.simulated_logs import sample_log, write_log
 from reticent import Card, Store, load_card
+from tests.conftest import slow
 from tests.logs.conftest import make_card, write_csv
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
@@ -189,7 +190,7 @@ def test_where_steps_are_said_to_be_alike_an_action_that_follows_the_step_is_see
         assert {t["state"] for t in loud} == {"x < 0", "x ≥ 0"} and {t["column"] for t in loud} == {"the step"}
 
 
-@pytest.mark.parametrize("rebound", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rebound", [0.0, slow(0.3)])
 @pytest.mark.parametrize("moves", ["reward", "state"])
 def test_an_effect_that_comes_a_row_later_is_seen_in_what_came_of_it(tmp_path, monkeypatch, moves, rebound):
     rng = np.random.default_rng(4)
@@ -307,7 +308,7 @@ def ward(
     return f | {"told": {w["code"]: w for w in f["warnings"]}}
 
 
-@pytest.mark.parametrize("order", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("order", [slow(False), True])
 def test_a_column_that_the_card_leaves_out_and_that_drove_the_treatment_is_named(tmp_path, order):
     f = ward(tmp_path, order=order)
     assert {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]} == {"lab"}

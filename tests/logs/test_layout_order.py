@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from reticent import CardError, LogError
+from tests.conftest import slow
 from tests.logs import layouts
 from tests.logs.conftest import canonical, ingest, quarantine
 from tests.logs.layouts import LOG, WRITERS, Told, card_of, cards, changed, expected, steps_of, taken, transitions
@@ -33,8 +34,7 @@ def test_timeouts_that_the_card_does_not_map_are_refused(tmp_path):
 
 def test_missing_timeouts_are_found_by_the_break_in_the_observations(tmp_path):
     path = layouts.write_d4rl(tmp_path)
-    with h5py.File(path, "a") as file:
-        del file["timeouts"]
+    layouts.put(path, "timeouts")
     assert transitions(taken("D4RL", tmp_path, {"truncated": None})) == expected()
     glued = taken("D4RL", tmp_path, {"truncated": None, "next_state": None})
     assert glued.episodes == 3 and glued.quarantined == {"beyond_horizon": 3}
@@ -86,14 +86,6 @@ def test_an_order_with_a_hole_in_it_refuses_only_a_log_without_people(line, tmp_
         taken("Flat transitions", tmp_path, {"user_id": "episode"}, unit={"user": "episode"})
 
 
-def test_flat_rows_in_any_table_format_are_the_same(tmp_path):
-    frame = pl.read_csv(layouts.write_flat(tmp_path))
-    frame.write_parquet(tmp_path / "log.parquet")
-    frame.write_ndjson(tmp_path / "log.ndjson")
-    for name in ("log.parquet", "log.ndjson"):
-        assert transitions(taken("Flat transitions", tmp_path, source={"files": [name]})) == expected()
-
-
 @pytest.mark.parametrize("column", ["s", "s2"])
 @pytest.mark.parametrize("kind", [pl.Int64, pl.Float64])
 def test_a_column_of_states_that_another_made_text_cuts_nobodys_episodes(column, kind, tmp_path):
@@ -110,15 +102,6 @@ def test_a_table_that_has_episodes_itself_is_no_flat_one(tmp_path):
     pl.read_csv(layouts.write_flat(tmp_path)).with_columns(episode=1).write_csv(tmp_path / "log.csv")
     with pytest.raises(LogError, match="has a column 'episode' of its own"):
         taken("Flat transitions", tmp_path)
-
-
-@pytest.mark.slow
-def test_rlds_of_a_row_a_step_is_the_same(tmp_path, constants):
-    layouts.write_rlds(tmp_path, nested=False)
-    assert transitions(taken("RLDS", tmp_path)) == expected()
-    for rows in (1, 2, 3):
-        constants(batch=rows)
-        assert transitions(taken("RLDS", tmp_path, home=f"store-{rows}")) == expected()
 
 
 def test_the_last_rlds_step_is_no_row_and_a_broken_off_episode_leads_nowhere(tmp_path):
@@ -208,7 +191,7 @@ def rows_by_user(write: Write, card: dict[str, Any], log: list[Told], folder: Pa
     return {user[0]: part.rows() for user, part in rows.partition_by("user_id", as_dict=True).items()}
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(slow(seed) for seed in (1, 2))])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if i % 2 else ()) for i, name in enumerate(CASES)]
 )
@@ -259,7 +242,7 @@ def test_a_persons_last_step_leads_to_nobody_elses_first(tmp_path):
     assert len(right["B"]) == 2 and {who for who in right if right[who] != longer[who]} == {"A"}
 
 
-@pytest.mark.parametrize("batch", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batch", [1, slow(2), slow(3)])
 def test_steps_of_people_join_over_batches(batch, tmp_path, constants):
     whole = people_in_rlds(True, tmp_path / "log")
     constants(batch=batch)
@@ -293,7 +276,7 @@ def test_one_file_of_numbers_takes_nobodys_booleans(tmp_path):
         assert rows_by_user(partial(write, odd), card, log, tmp_path / "log") == alike
 
 
-@pytest.mark.parametrize("head", ["Minari in HDF5", pytest.param("vectors", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("head", ["Minari in HDF5", slow("vectors")])
 def test_what_most_episodes_hold_casts_nobodys_numbers(head, tmp_path):
     """Whole numbers in one more episode once made whole numbers of everybody's rewards."""
     values, names = changed("Minari in HDF5", reward={"steps": 4}), ["rewards", "observations"]

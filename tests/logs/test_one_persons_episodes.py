@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs.readers.batch import RECORD_BYTES
+from tests.conftest import slow
 from tests.logs import layouts
 from tests.logs.conftest import canonical, ingest, write_arrow
 from tests.logs.layouts import LOG, card_of, cards, changed, steps_of
@@ -42,52 +43,26 @@ def with_people(head: str) -> dict[str, Any]:
     return changed(head, {"user_id": "who"}, unit={"user": "who", "episodes_per_user": 3})
 
 
-def changed_group(change: Callable[[Any], None]) -> Spoil:
-    def spoil(folder: Path) -> None:
-        with h5py.File(folder / "data" / "main_data.hdf5", "a") as file:
-            change(file)
-
-    return spoil
-
-
-def replaced(name: str, value: Any, **how: Any) -> Spoil:
-    def change(file: Any) -> None:
-        del file[f"episode_{ODD}/{name}"]
-        if value is not None:
-            file[f"episode_{ODD}"].create_dataset(name, data=value, **how)
-
-    return changed_group(change)
-
-
-def no_group(file: Any) -> None:
-    del file[f"episode_{ODD}"]
-    file[f"episode_{ODD}"] = [1, 2, 3]
-
-
-def linked(file: Any) -> None:
-    del file[f"episode_{ODD}/rewards"]
-    file[f"episode_{ODD}/rewards"] = h5py.SoftLink("/episode_0/rewards")
-
-
-def huge(file: Any) -> None:
-    del file[f"episode_{ODD}/rewards"]
-    file[f"episode_{ODD}"].create_dataset("rewards", (10**12,), "f8", chunks=(10**6,), compression="gzip")
+def replaced(name: str, value: Any = None, **how: Any) -> Spoil:
+    """Something else of the odd one: see :func:`~tests.logs.layouts.put`."""
+    return lambda folder: layouts.put(folder / "data" / "main_data.hdf5", f"episode_{ODD}{name}", value, **how)
 
 
 TEXTS = h5py.string_dtype("utf-8")
+HUGE_ARRAY = {"shape": (10**12,), "dtype": "f8", "chunks": (10**6,), "compression": "gzip"}
 IN_HDF5: dict[str, Spoil] = {
-    "no rewards": replaced("rewards", None),
-    "words for rewards": replaced("rewards", ["a", "b", "c", "d"], dtype=TEXTS),
-    "bytes that are no text": replaced("actions", [b"0", b"\xff", b"1", b"0"], dtype=TEXTS),
-    "a huge cell": replaced("actions", ["z" * (RECORD_BYTES + 1)] * 4, dtype=TEXTS),
-    "lists for numbers": replaced("actions", np.zeros((4, 3))),
-    "pairs of a struct": replaced("actions", np.zeros(4, dtype=[("a", "i4"), ("b", "f8")])),
-    "NaN": replaced("rewards", [np.nan, np.inf, 0.0, 0.0]),
-    "complex numbers": replaced("rewards", np.zeros(4, dtype="c16")),
-    "a number for a group": changed_group(no_group),
-    "a link": changed_group(linked),
-    "an array without end": changed_group(huge),
-    "another length": replaced("observations", [1, 2]),
+    "no rewards": replaced("/rewards"),
+    "words for rewards": replaced("/rewards", data=["a", "b", "c", "d"], dtype=TEXTS),
+    "bytes that are no text": replaced("/actions", data=[b"0", b"\xff", b"1", b"0"], dtype=TEXTS),
+    "a huge cell": replaced("/actions", data=["z" * (RECORD_BYTES + 1)] * 4, dtype=TEXTS),
+    "lists for numbers": replaced("/actions", np.zeros((4, 3))),
+    "pairs of a struct": replaced("/actions", np.zeros(4, dtype=[("a", "i4"), ("b", "f8")])),
+    "NaN": replaced("/rewards", [np.nan, np.inf, 0.0, 0.0]),
+    "complex numbers": replaced("/rewards", np.zeros(4, dtype="c16")),
+    "a number for a group": replaced("", [1, 2, 3]),
+    "a link": replaced("/rewards", h5py.SoftLink("/episode_0/rewards")),
+    "an array without end": replaced("/rewards", **HUGE_ARRAY),
+    "another length": replaced("/observations", [1, 2]),
 }
 # the first episodes once told the types of all
 TYPES = ("words for rewards", "lists for numbers")
@@ -176,13 +151,9 @@ def _rlds(flag: str | bytes, nested: bool, whose: Callable[[int], str | None]) -
     return write
 
 
-@pytest.mark.parametrize("nested", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nested", [True, slow(False)])
 @pytest.mark.parametrize(
-    ("flag", "batch"),
-    [
-        pytest.param("perhaps", 1, marks=pytest.mark.slow),
-        *((flag, 1 << 18) for flag in ("perhaps", "true", "", b"\xff")),
-    ],
+    ("flag", "batch"), [slow("perhaps", 1), *((flag, 1 << 18) for flag in ("perhaps", "true", "", b"\xff"))]
 )
 def test_odd_flags_of_rlds(nested, flag, batch, tmp_path, constants, monkeypatch):
     """``true`` in the middle leaves steps behind that are in no episode."""
@@ -201,9 +172,7 @@ def test_odd_flags_of_rlds(nested, flag, batch, tmp_path, constants, monkeypatch
 LINES = [b"odd,\xff,1,0,3,0", b"odd,1,1,0,3,perhaps", b",1,1,0,3,0", b"odd,1", b"", b'odd,"']
 
 
-@pytest.mark.parametrize(
-    "odd", [LINES, [LINES[0]] * 2, *(pytest.param([line], marks=pytest.mark.slow) for line in LINES)]
-)
+@pytest.mark.parametrize("odd", [LINES, [LINES[0]] * 2, *(slow([line]) for line in LINES)])
 def test_odd_lines_where_order_tells_the_episodes(odd, tmp_path):
     found: list[Any] = []
     for more in ([], odd):
@@ -247,10 +216,7 @@ EVENTS: list[tuple[int | None, int | None, bytes, float | None]] = [
 
 @pytest.mark.parametrize(
     ("events", "at"),
-    [
-        *(pytest.param([event], 20, marks=pytest.mark.slow) for event in EVENTS),
-        *[(EVENTS[:1] * 2, 0), (EVENTS[-1:] * 2, 60), (EVENTS, 20)],
-    ],
+    [*(slow([event], 20) for event in EVENTS), *[(EVENTS[:1] * 2, 0), (EVENTS[-1:] * 2, 60), (EVENTS, 20)]],
 )
 def test_odd_events_of_meds(events, at, tmp_path):
     """Wherever a row of theirs stands in the shard."""

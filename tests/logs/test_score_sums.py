@@ -13,7 +13,6 @@ from pipeline.agents.doubly_robust import aim, question
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import task_of
 from pipeline.learners.learner import plan_run
-from pipeline.learners.tabular_evaluation import STAGE
 from pipeline.learners.terms import Evaluate, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.decode import LEAST_CHANCE
@@ -40,9 +39,8 @@ from pipeline.statistics.target_plan import VALUE_STEPS, TargetPlan, TargetQuest
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
 from reticent import Card
-from tests.campaigns.tabular_evaluation import with_chances
-from tests.conftest import card_dict
-from tests.made_up import add_scores
+from tests.campaigns.tabular_evaluation import add_scores, heard, with_chances
+from tests.conftest import card_dict, slow
 from tests.statistics.test_sensitivity import SCHEMA, tiny
 
 
@@ -115,7 +113,7 @@ def told(people):
     return rows.with_columns(pl.Series("behavior_prob", kinds[np.random.default_rng(7).integers(6, size=len(rows))]))
 
 
-@pytest.mark.parametrize("logged", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("logged", [False, slow(True)])
 def test_scores_are_those_of_a_loop(made, logged):
     card, people, (q, aimed) = made
     # some successors are unknown, some people have a second episode
@@ -195,11 +193,9 @@ def test_without_noise_the_estimate_is_the_mean_of_the_loop():
     both = (sample_people(card, mdp, practice, n, rng) for n in (1400, 600))
     learn, judge = ([with_chances(rows, practice) for rows in people] for people in both)
     counted = ExactSums(card.name, "synthetic", card.domain.dynamics, count_rows(pl.concat(learn), card))
-    e, noise = run.evaluation, SeededNoise(1)
+    noise = SeededNoise(1)
     learnt = run.plan.learn(run.plan.privatizer.draw(counted, noise))
-    asked = e.scores(learnt)
-    answers = e.told(asked, e.sums[STAGE].draw(add_scores(card, e.layout, asked, judge), noise))
-    found = e.measure(learnt, answers, 0.3, 1)[1]
+    found, asked = heard(run.evaluation, learnt, judge, 0.3, noise), run.evaluation.scores(learnt)
     policy, aimed = learnt.learnt.plan.policy, asked.aim
     rows = pl.concat(judge)
     by_row = []
@@ -224,13 +220,16 @@ def test_nobody_beside_changes_a_persons_scores(made, logged):
         assert (scores.of(card, rows.filter(pl.col("user_id") == user))[0] == together[i]).all()
 
 
-def test_sums_of_the_scores_are_the_tables(made):
+def test_sums_of_the_scores_are_the_tables_and_one_that_is_no_number_moves_none_beyond_its_clip(made):
+    """A clip lets NaN through, and as an integer it is -2^63: its sum would tell how many people have one, exactly."""
     card, people, (q, _) = made
     layout, scores = MomentLayout("tiny", "synthetic", card.domain.dynamics, 5), TabularScores(q, Clips(0.0, 3.0, 8.0))
     tables = add_scores(card, layout, scores, people).tables
     each = np.concatenate([scores.of(card, rows) for rows in people])
     assert tables[PEOPLE][0] == len(each) == 300
     assert (tables[SUMS] == np.rint(layout.steps * np.clip(each, -1, 1)).sum(0)).all()
+    broken = TabularScores(replace(q, w=np.full_like(q.w, np.nan)), Clips(0.0, 3.0, 8.0))
+    assert (np.abs(add_scores(card, layout, broken, people).tables[SUMS]) <= layout.steps * 300).all()
 
 
 def test_a_policy_that_is_practice_gains_nothing(made):
@@ -250,14 +249,6 @@ def test_the_mean_is_the_policys_value_in_the_counted_process():
     first = rows.filter(pl.col("step") == 0)["state"].to_numpy()
     scores = TabularScores(q, Clips(0.0, 3.0, 64.0)).of(card, rows) * Clips(0.0, 3.0, 64.0).widths
     assert scores[:, 0].mean() + 1.5 == pytest.approx(q.V[0, first].mean(), abs=1e-6)
-
-
-def test_a_score_that_is_no_number_moves_no_sum_beyond_its_clip(made):
-    """A clip lets NaN through, and as an integer it is -2^63: its sum would tell how many people have one, exactly."""
-    card, people, (q, _) = made
-    layout, broken = MomentLayout("tiny", "synthetic", card.domain.dynamics, 5), replace(q, w=np.full_like(q.w, np.nan))
-    tables = add_scores(card, layout, TabularScores(broken, Clips(0.0, 3.0, 8.0)), people).tables
-    assert (np.abs(tables[SUMS]) <= layout.steps * 300).all()
 
 
 H = 6

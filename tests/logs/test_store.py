@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
@@ -24,6 +25,8 @@ from pipeline.logs.ingest import ingest as ingest_night
 from pipeline.logs.store import Snapshot, check_delivery, load, snapshots
 from pipeline.logs.summing import Resources
 from reticent import CardError, LogError, Store
+from tests.conftest import slow
+from tests.flows.shop import lay_out
 from tests.logs.conftest import HEAD, Edition, canonical, ingest, make_card, quarantine
 
 TEXT = "user,episode,t,s,a,r\nu,1,0,x,0,1\nv,1,0,y,1,0.7\nv,1,1\n"
@@ -234,7 +237,7 @@ def files_of(snapshot: Snapshot) -> dict[str, bytes]:
         ("note_number", 1, "after", 1),
         ("_publish", 1, "after", 2),
         *(
-            pytest.param(*death, marks=pytest.mark.slow)
+            slow(*death)
             for death in (
                 ("_read", 1, "before", 1),
                 ("gather_nameless", 1, "after", 1),
@@ -364,3 +367,36 @@ def test_files_copied_from_another_file_system_give_the_same_snapshot(tmp_path):
 def test_a_url_is_no_path_of_a_card(tmp_path):
     with pytest.raises((CardError, ValueError)):
         ingest(make_card(tmp_path, ["s3://bucket/logs/*.csv"]), tmp_path / "home")
+
+
+COUNT = """
+import sys
+from pathlib import Path
+from pipeline.declaration.card import load_any_card
+from pipeline.logs.ingest import count_people
+print(count_people(Path(sys.argv[1]), load_any_card(sys.argv[2])))
+"""
+BARE = """
+import sys
+import polars as pl
+pl.scan_parquet(sys.argv[1] + "/*.parquet").unique().collect(engine="streaming")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "spills"),
+    [(COUNT, False), (f"import polars{COUNT}", False), (BARE, True)],
+    ids=["ours", "ours after polars", "polars alone"],
+)
+def test_what_memory_does_not_hold_is_not_written_beside_the_store(tmp_path, code, spills):
+    """No purge empties such a folder; with a budget of a few megabytes, as on a machine that has no more left."""
+    n = 600_000
+    source = pl.struct(customer=pl.format("person-{}", pl.int_range(n)), mood=pl.lit("odd"))
+    rows = pl.select(rule=pl.lit("unknown_label"), source=source)
+    rows.write_parquet(tmp_path / "quarantine-0000.parquet", row_group_size=50_000)
+    card, spilt = lay_out(tmp_path / "shop", log=[]) / "card.toml", tmp_path / "spill"
+    short = {"POLARS_OOC_MEMORY_BUDGET_MB": "4", "POLARS_OOC_SPILL_MIN_BYTES": "1", "POLARS_OOC_SPILL_DIR": str(spilt)}
+    command = [sys.executable, "-c", code, str(tmp_path), str(card)]
+    told = subprocess.run(command, env={**os.environ, **short}, capture_output=True, text=True, check=True)
+    assert spilt.exists() is spills, told.stderr
+    assert spills or told.stdout.strip() == f"{{'unknown_label': {n}}}"

@@ -15,6 +15,7 @@ from pipeline.logs import sources
 from pipeline.logs import spills as room
 from pipeline.logs.contribution_bounding import respell
 from reticent import LogError, Store
+from tests.conftest import slow
 from tests.logs.conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine
 from tests.logs.test_wide import HEAD as WIDE_HEAD
 from tests.logs.test_wide import read as read_wide
@@ -99,7 +100,7 @@ def plain(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", AS)
-@pytest.mark.parametrize("form", ["parquet", pytest.param("arrow", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["parquet", slow("arrow")])
 def test_every_type_of_an_id_is_the_same_person(tmp_path, plain, kind, form):
     users = [Decimal(i) for i in ROWS["user"]] if kind == "decimals" else ROWS["user"].to_list()
     texts = [str(i) for i in ROWS["user"]] if kind in ("text", "unsigned", "categories") else users
@@ -250,8 +251,7 @@ def test_rows_in_the_order_they_were_logged_are_one_persons_whatever_spelling(tm
 
 # an edition of now, and of a version before; 0 stands in no manifest
 @pytest.mark.parametrize(
-    ("form", "now", "before"),
-    [("ids", 1, 0), ("cells", 3, 0), *(pytest.param("cells", 3, i, marks=pytest.mark.slow) for i in (1, 2))],
+    ("form", "now", "before"), [("ids", 1, 0), ("cells", 3, 0), *(slow("cells", 3, i) for i in (1, 2))]
 )
 def test_an_edition_of_before_is_not_repeated_where_ids_or_cells_were_read_otherwise(tmp_path, form, now, before):
     made = in_spellings(tmp_path)

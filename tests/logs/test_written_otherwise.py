@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pipeline.logs import decode as wide
 from pipeline.logs.decode import index_states, plain_cell
 from reticent import Card, CardError, LogError, load_card
-from tests.conftest import card_dict
+from tests.conftest import card_dict, slow
 from tests.flows.observed import cartpole
 from tests.logs.conftest import canonical, ingest, quarantine
 
@@ -76,7 +76,7 @@ def test_one_of_several_rows_at_a_place_counts_wherever_it_stands(tmp_path, keep
         assert made.quarantined == {"superseded": 1} and set(quarantine(made.folder)["effect"]) == {"drop_step"}
 
 
-@pytest.mark.parametrize("keep", ["first", pytest.param("last", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("keep", ["first", slow("last")])
 @pytest.mark.parametrize("beside", ["9:00 AM", "2026-01-02 09:00"])
 def test_a_time_that_cannot_be_read_does_not_tell_which_of_several_rows_counts(tmp_path, keep, beside):
     """Neither of another such time, nor of one that can be read."""
@@ -127,7 +127,7 @@ def test_a_card_that_says_none_of_it_has_the_digests_it_had(tmp_path):
         card = declare(folder, **said)
         (folder / "log.csv").write_text("user,at,state,action,paid\nu,1,x,a,1\n".replace(",", mark))
         found.append((set(card.model_dump(mode="json")["source"]), ingest(card, folder / "home").source_hash))
-    new = {"rename", "numbers", "dates", "units", "same_place"}
+    new = {"rename", "numbers", "dates", "units", "same_place", "format"}
     assert not new & found[0][0] and found[1][0] - found[0][0] == {"separator"} and found[0][1] != found[1][1]
     assert "product" not in declare(tmp_path).model_dump(mode="json")["domain"]["states"]
 
@@ -382,7 +382,7 @@ PLACES = ["1", "2", "2.5", "2026-01-02", "2026-01-02T03:04Z", "", "nan", "x", "-
 persons = st.lists(st.tuples(*map(st.sampled_from, (PLACES, "xy?", "ab"))), max_size=10)
 
 
-@pytest.mark.parametrize("gap", ["drop", pytest.param("cut", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("gap", ["drop", slow("cut")])
 @given(one=persons, other=persons, seed=st.integers(0, 99))
 @settings(max_examples=4, deadline=None)
 def test_one_persons_bytes_decide_only_this_persons_rows(tmp_path_factory, gap, one, other, seed):
@@ -438,10 +438,7 @@ def test_what_is_left_at_its_default_leaves_the_cards_digest(tmp_path):
 
 @pytest.mark.parametrize("files", [["a.parquet", "b.parquet"], ["b.parquet"]])
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-@pytest.mark.parametrize(
-    "other",
-    [[1, 2], pytest.param([1.0, None], marks=pytest.mark.slow), pytest.param([True, False], marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("other", [[1, 2], slow([1.0, None]), slow([True, False])])
 def test_the_types_that_anothers_cells_give_a_column_decide_no_ones_steps(tmp_path, files, suffix, other):
     def steps(folder: Path, rewards: list) -> list[tuple]:
         # u stands in both files, and once with another reward; w's cells decide what type the second file's column has

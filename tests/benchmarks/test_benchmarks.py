@@ -1,10 +1,26 @@
-"""Exponents, not seconds: what doubles the log or the domain must not square the time."""
+"""Exponents, not seconds: what doubles the log or the domain must not square the time.  Routes of counting agree."""
 
+import importlib.util
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import count_speed
 from tests.benchmarks.growth import GROWTHS, Growth, exponent, measure
+
+
+@pytest.mark.parametrize("what", count_speed.CELLS)
+def test_every_route_counts_the_same(what: str, tmp_path: Path) -> None:
+    count_speed.make_partitions(tmp_path, 2000)
+    totals = {
+        route: count_speed.timed(route, what, tmp_path)["totals"]
+        for route in count_speed.ROUTES
+        if "DuckDB" not in route or importlib.util.find_spec("duckdb")
+    }
+    counted = [t for route, t in totals.items() if "read only" not in route]
+    assert len(counted) >= 2 and all(t == counted[0] for t in counted)
+    assert counted[0][0] == 2000
 
 
 @pytest.mark.slow
