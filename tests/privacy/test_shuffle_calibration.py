@@ -11,9 +11,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from pipeline.privacy.shuffle import (
-    WHOLE,
     NoiseBits,
-    binomial_window,
     delivered_epsilon,
     gaussian_delta,
     loss_laws,
@@ -134,12 +132,6 @@ def test_honest_users_alone_are_counted_on():
     assert delivered_epsilon(few, 12, 1e-5, honest=10**5) <= 1.0 < delivered_epsilon(all_honest, 12, 1e-5, 10**5)
 
 
-def test_the_window_is_the_binomial():
-    low, mass = binomial_window(300, 0.3)
-    exact = binomial(300, 0.3)[low : low + len(mass)]
-    np.testing.assert_allclose(mass, exact, rtol=1e-9, atol=1e-18)
-
-
 def test_what_cannot_be_asked():
     with pytest.raises(ValueError, match="as many counters up as down"):
         smallest_total(3, 1.0, 1e-5)
@@ -147,7 +139,6 @@ def test_what_cannot_be_asked():
         smallest_total(4, 1.0, 1e-15)
     with pytest.raises(ValueError, match="honest"):
         tight_bits(10, 4, 1.0, 1e-5, honest=11)
-    assert NoiseBits(3, 1, WHOLE // 4).trials == 3
 
 
 DELTA = 1e-3
