@@ -31,7 +31,6 @@ from pipeline.online.rollouts import play as played_in
 from pipeline.online.trial import Trial
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq import LqMessage, LqSums, draw_lq, lq_regularizer, lq_sum, released_moments
 from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.plants import LqSystem, double_integrator, lq_instance, simulate
@@ -184,7 +183,6 @@ def confidence(n: int, d: int, beta: float, centre_norm: float, seed: int = 0) -
 
 
 def reference_projection(among: ConfidenceSet, y: np.ndarray, start: np.ndarray) -> float:
-    """Squared distance by a general solver."""
     D, n = among.centre.shape
     inside = [
         {"type": "ineq", "fun": lambda t: 1 - (t**2).sum()},
@@ -276,12 +274,6 @@ def test_more_starts_add_nothing_that_counts():
     assert least(value, among, many[:4], Search())[1] <= best * (1 + 1e-5)
 
 
-def test_a_search_may_ask_for_the_last_bit_and_not_for_less():
-    assert Search(tolerance=0.0).tolerance == 0
-    with pytest.raises(ValueError, match="a tolerance of 0 or more"):
-        Search(tolerance=-1e-12)
-
-
 def released(world: LqSystem, rho: Fraction | None, noise, episodes: int = 2000, **domain):
     layout = LqSums(*world.shape, world.horizon, (1.0, world.gamma, 1.0), episodes=episodes)
     plan = lq_sum(replace(layout, **domain), rho)
@@ -290,7 +282,6 @@ def released(world: LqSystem, rho: Fraction | None, noise, episodes: int = 2000,
 
 
 def estimated(world: LqSystem, rho: Fraction | None = None, noise=QUIET, *, c=None, **asked):
-    """What certainty equivalence makes of a release."""
     return certainty_equivalence(
         released(world, rho, noise, **asked), LqTask(world.cost, world.gamma), c or LqConstants()
     )
@@ -343,23 +334,6 @@ def test_estimates_are_in_real_units_whatever_the_bounds():
         found = estimated(world, c=LqConstants(ridge=1e-9), **bounds)
         np.testing.assert_allclose(found.A, world.A, atol=0.02)
         np.testing.assert_allclose(found.B, world.B, atol=0.02)
-
-
-def test_gains_beyond_gamma_are_cut_and_a_large_estimate_is_scaled_back():
-    world = lq_instance(1)
-    moments = released(world, None, QUIET)
-    cut = certainty_equivalence(moments, LqTask(world.cost, 0.1), LqConstants())
-    assert np.linalg.norm(cut.gains, 2, axis=(1, 2)).max() == pytest.approx(0.1)
-    small = certainty_equivalence(moments, LqTask(world.cost, 1.0, theta_norm=0.2), LqConstants())
-    assert np.hypot(np.linalg.norm(small.A), np.linalg.norm(small.B)) == pytest.approx(0.2)
-
-
-def test_only_eigenvalues_below_the_floor_are_raised():
-    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
-    G = (Q * [-1.0, 0.5, 4.0]) @ Q.T
-    raised, number = raise_eigenvalues(G, 1.0)
-    np.testing.assert_allclose(np.linalg.eigvalsh(raised), [1, 1, 4])
-    assert number == 2 and raise_eigenvalues(G, 0.0)[0] is G
 
 
 @pytest.mark.parametrize("number", [slow(1), 5])
