@@ -336,6 +336,15 @@ def test_estimates_are_in_real_units_whatever_the_bounds():
         np.testing.assert_allclose(found.B, world.B, atol=0.02)
 
 
+def test_gains_beyond_gamma_are_cut_and_a_large_estimate_is_scaled_back():
+    world = lq_instance(1)
+    moments = released(world, None, QUIET)
+    cut = certainty_equivalence(moments, LqTask(world.cost, 0.1), LqConstants())
+    assert np.linalg.norm(cut.gains, 2, axis=(1, 2)).max() == pytest.approx(0.1)
+    small = certainty_equivalence(moments, LqTask(world.cost, 1.0, theta_norm=0.2), LqConstants())
+    assert np.hypot(np.linalg.norm(small.A), np.linalg.norm(small.B)) == pytest.approx(0.2)
+
+
 @pytest.mark.parametrize("number", [slow(1), 5])
 def test_ten_thousand_episodes_at_epsilon_one_leave_little_to_gain(simulate, number):
     """Bounds of Assumption 1, no tuned cut; an independent implementation printed .001 here."""
