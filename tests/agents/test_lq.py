@@ -31,6 +31,7 @@ from pipeline.online.rollouts import play as played_in
 from pipeline.online.trial import Trial
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
+from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq import LqMessage, LqSums, draw_lq, lq_regularizer, lq_sum, released_moments
 from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.plants import LqSystem, double_integrator, lq_instance, simulate
@@ -343,6 +344,14 @@ def test_gains_beyond_gamma_are_cut_and_a_large_estimate_is_scaled_back():
     assert np.linalg.norm(cut.gains, 2, axis=(1, 2)).max() == pytest.approx(0.1)
     small = certainty_equivalence(moments, LqTask(world.cost, 1.0, theta_norm=0.2), LqConstants())
     assert np.hypot(np.linalg.norm(small.A), np.linalg.norm(small.B)) == pytest.approx(0.2)
+
+
+def test_only_eigenvalues_below_the_floor_are_raised():
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    G = (Q * [-1.0, 0.5, 4.0]) @ Q.T
+    raised, number = raise_eigenvalues(G, 1.0)
+    np.testing.assert_allclose(np.linalg.eigvalsh(raised), [1, 1, 4])
+    assert number == 2 and raise_eigenvalues(G, 0.0)[0] is G
 
 
 @pytest.mark.parametrize("number", [slow(1), 5])
