@@ -67,6 +67,14 @@ def test_controls_of_a_noiseless_problem_solve_the_stacked_least_squares():
         x = A @ x + B @ K @ x
 
 
+def test_gains_are_cut_to_a_norm_and_small_ones_are_left_alone():
+    K = np.random.default_rng(0).normal(size=(4, 2, 3))
+    cut = lq.clip_norm(K, 0.7)
+    assert np.linalg.norm(cut, 2, axis=(1, 2)).max() <= 0.7 + 1e-12
+    np.testing.assert_allclose(lq.clip_norm(K, 100.0), K, atol=1e-12)
+    assert (lq.clip_norm(np.zeros((1, 1, 2)), 0.0) == 0).all()
+
+
 @pytest.mark.parametrize(
     ("Q", "R", "horizon", "match"),
     [
