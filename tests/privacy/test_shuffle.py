@@ -181,8 +181,6 @@ def test_the_bound_is_a_binomial_tail():
 
 
 class Always:
-    """A stream of one word."""
-
     def __init__(self, word):
         self.word = word
 
