@@ -46,7 +46,6 @@ def world(seed: int, H=4, L=3, A=3, ends=1):
 
 
 def private_release(card: Card, ask: Ask):
-    """From exact sums and noise to consistent noisy counts."""
     return lambda counts, noise: private_counts(count_sum(card, ask).draw(counts, noise), card)
 
 
@@ -308,7 +307,6 @@ def compared(m, policy, usual):
 
 
 def naive_gain(m, policy, usual):
-    """Loops over every state, action and successor."""
     H, L, A = policy.probabilities.shape
     V = np.zeros((H + 1, m.P.shape[-1]))
     gain = np.zeros((H, L))

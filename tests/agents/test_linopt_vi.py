@@ -251,12 +251,7 @@ def test_learnt_rewards_are_found_and_cost_their_share(given):
     assert joint.rho <= asked_rho(Ask(epsilon=3.0, delta=1e-5))
 
 
-def test_rewards_are_known_or_learnt_but_not_both():
-    asked = problem(task_of(RIVER, 10))
-    with pytest.raises(ValueError, match="either known"):
-        Problem(asked.task, asked.transitions, asked.transitions)
-    with pytest.raises(ValueError, match="nothing about them"):
-        _ = reward_message(asked.task)
+def test_features_of_rewards_that_are_too_long_are_refused():
     with pytest.raises(ValueError, match="scale them"):
         RewardFeatures(np.full((3, 2, 4), 1.0), 3, 2)
 

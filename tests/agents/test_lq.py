@@ -184,7 +184,6 @@ def confidence(n: int, d: int, beta: float, centre_norm: float, seed: int = 0) -
 
 
 def reference_projection(among: ConfidenceSet, y: np.ndarray, start: np.ndarray) -> float:
-    """Squared distance by a general solver."""
     D, n = among.centre.shape
     inside = [
         {"type": "ineq", "fun": lambda t: 1 - (t**2).sum()},
@@ -276,12 +275,6 @@ def test_more_starts_add_nothing_that_counts():
     assert least(value, among, many[:4], Search())[1] <= best * (1 + 1e-5)
 
 
-def test_a_search_may_ask_for_the_last_bit_and_not_for_less():
-    assert Search(tolerance=0.0).tolerance == 0
-    with pytest.raises(ValueError, match="a tolerance of 0 or more"):
-        Search(tolerance=-1e-12)
-
-
 def released(world: LqSystem, rho: Fraction | None, noise, episodes: int = 2000, **domain):
     layout = LqSums(*world.shape, world.horizon, (1.0, world.gamma, 1.0), episodes=episodes)
     plan = lq_sum(replace(layout, **domain), rho)
@@ -290,7 +283,6 @@ def released(world: LqSystem, rho: Fraction | None, noise, episodes: int = 2000,
 
 
 def estimated(world: LqSystem, rho: Fraction | None = None, noise=QUIET, *, c=None, **asked):
-    """What certainty equivalence makes of a release."""
     return certainty_equivalence(
         released(world, rho, noise, **asked), LqTask(world.cost, world.gamma), c or LqConstants()
     )

@@ -10,7 +10,6 @@ import pytest
 from pipeline.agents import sdp_pe as module
 from pipeline.agents.sdp_pe import (
     BatchTask,
-    Constrained,
     Listed,
     SdpPeConstants,
     nothing_known,
@@ -183,8 +182,6 @@ def test_the_practical_mode_agrees_with_loops(pooled):
 
 @dataclass(frozen=True)
 class NoBits:
-    """The shuffle privatizer whose users flip no coins."""
-
     def release(self, tables, layout, noise):
         cell = CellNoise(bits=NoiseBits(tables.users, 0))
         return private_batch(noisy_tables(tables, layout, cell, noise), layout, cell, 0.01)
@@ -281,12 +278,6 @@ def test_mixtures_are_drawn_and_without_them_every_policy_is_active():
         used = zip(seen[1:], got.result.stages, strict=False)
         kept = [before.active.keeps(p) for (ask, _), before in used for p in ask.policies[ask.episodes > 0]]
         assert all(kept) != mixed
-
-
-def test_an_active_set_of_another_model_is_refused():
-    P, zero = np.zeros((2, 2, 2, 2)), np.zeros((2, 2, 2))
-    with pytest.raises(ValueError, match="share one model"):
-        Constrained(P, np.eye(2)[0], zero, 0.0).most_visits(P.copy(), np.array([[0, 0, 0]]), np.random.default_rng(0))
 
 
 def test_ties_are_random_in_a_list_too():

@@ -140,16 +140,6 @@ def test_private_learning_on_appendix_f_beats_uniform_by_far():
     assert w.mdp.start @ optimal_values(w.mdp)[1][0] - policy_value(w.mdp, result.policy) < 0.3
 
 
-def test_a_policy_is_the_same_in_another_basis():
-    """The balanced basis spans the printed features: any linear Q in one is linear in the other."""
-    f = linear_003(0).features.integers.reshape(-1, 10).astype(float)
-    g = linear_003(0, "balanced").features
-    assert isinstance(g, FeatureMap) and g.dimension == 9
-    rows = g.integers.reshape(-1, 9).astype(float)
-    fit = rows @ np.linalg.lstsq(rows, f, rcond=None)[0]
-    assert np.abs(fit - f).max() < 0.02
-
-
 @pytest.mark.parametrize("d", [3, 8, 17])
 def test_a_persons_weight_does_not_depend_on_who_stands_before_in_the_batch(d):
     """To the last bit: else a replaced person would move other people's integers.  A BLAS product fails this."""

@@ -39,7 +39,6 @@ def test_a_card_of_vectors_says_sizes_names_and_scales(tmp_path):
     ("old", "new", "says"),
     [
         ("radius = 2.0", "radius = 0.0", ["domain.observation.radius", "greater than 0"]),
-        ("radius = 2.0", "radius = inf", ["domain.observation.radius", "finite"]),
         ('columns = ["p", "v"]', 'columns = ["p", "p"]', ["domain.observation", "different columns"]),
         ('columns = ["p", "v"]', 'column = "p"', ["domain.observation", "'dimension' is missing"]),
         ('columns = ["p", "v"]', 'column = "p", columns = ["p", "v"]', ["exactly one of 'column'"]),
@@ -49,17 +48,12 @@ def test_a_card_of_vectors_says_sizes_names_and_scales(tmp_path):
         ("scale = [1.0, 2.0]", "center = [1.0, 0.0]", ["domain", "a linear plant rests at 0"]),
         ("mean = [1.0, 0.0]", "mean = [1.0]", ["start.mean must have 2 numbers"]),
         ("[0.01, 0.01]", "[-0.01, 0.01]", ["noise_covariance must be symmetric and positive"]),
-        ("[0.01, 0.01]", "[[0.01, 0.0], [1.0, 0.01]]", ["noise_covariance must be symmetric"]),
         ("Q = [1.0, 1.0]", "Q = [1.0]", ["cost.Q must be 2 numbers"]),
         ("R = [0.1]", "R = [0.0]", ["[cost]", "positive definite"]),
-        ("R = [0.1]", "R = [0.1]\nT = 1", ["cost.T", "unknown key"]),
         ("[cost]\nQ = [1.0, 1.0]\nR = [0.1]\n", "", ["cost", "required"]),
         ("[source]", "[reward]\nrange = [0, 1]\n[source]", ["reward", "unknown key"]),
         ('step = "t"', 'next_observation = "n", step = "t"', ["source.columns.next_observation", "2 columns"]),
         ('step = "t", ', "", ["needs 'step' and 'episode_id'"]),
-        ('files = ["log.csv"]', 'files = ["../log.csv"]', ["source.files", "below the card's folder"]),
-        ('user_id = "who"', 'user_id = "whom"', ["unit.user", "must agree"]),
-        ('kind = "synthetic"', 'kind = "real"', ["names its own ledger"]),
     ],
 )
 def test_a_wrong_card_says_which_key_and_what_is_allowed(tmp_path, old, new, says):

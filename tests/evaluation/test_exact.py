@@ -106,14 +106,6 @@ def test_rewards_on_entering_are_those_of_the_world(icu):
     assert found.rewards.max() > 0.01
 
 
-@pytest.mark.slow
-def test_uniform_over_bins_is_uniform_in_the_world(icu):
-    t = truth(*icu, "clinician", uniform(20, 4, 25))
-    assert t["v_policy"] == pytest.approx(t["v_uniform"], abs=1e-12)
-    assert t["v_uniform"] == pytest.approx(0.6854, abs=5e-5)
-    assert t["v_behavior"] == pytest.approx(0.6920, abs=5e-5)
-
-
 def test_the_logging_policy_has_its_true_value_in_its_own_per_step_binned_process(river_card):
     """Occupancies of bins are exact when the logging policy does not look inside them."""
     card = river_card(labels=HALVES)
@@ -180,11 +172,8 @@ def test_a_declared_start_and_a_declared_reward_table_are_taken_from_the_card(ma
     np.testing.assert_array_equal(binned_process(told, riverswim(), "uniform").rewards[3], table)
 
 
-def test_the_best_bin_policy_of_markov_labels_is_optimal(river_card):
+def test_the_best_bin_policy_of_markov_labels_is_optimal_and_uses_no_vetoed_action(river_card):
     assert best_bin_policy_value(river_card(), riverswim(), "uniform") == pytest.approx(3.397264, abs=5e-7)
-
-
-def test_the_best_bin_policy_uses_no_vetoed_action(river_card):
     card = river_card(vetoes=[("0", "1")])
     policy = best_bin_policy(card, riverswim(), "uniform")
     assert (policy[:, 0, 1] == 0).all()

@@ -1,7 +1,8 @@
 """Modules that one row crosses on its way to a report: ``python -P -m tests.house.journey``.
 
-A small log is ingested and run, and a night of a counter is drawn, in this process through the shell's own entry; every
-call of a function of the product is watched.  Printed: modules whose functions ran, and moves from one to another.
+The small shop's log is ingested and run, and a night of a counter is drawn, in this process through the shell's own
+entry; every call of a function of the product is watched.  Printed: modules whose functions ran, and moves from one to
+another.
 """
 
 import contextlib
@@ -17,39 +18,9 @@ from typing import Any
 import numpy as np
 
 from flows.cli import main as reticent
+from tests.flows import shop
 
 TOPS = ("pipeline.", "flows.", "reports.")
-CARD = """
-schema_version = 1
-name = "journey"
-kind = "synthetic"
-[unit]
-user = "who"
-users_public = 60
-[domain]
-horizon = 2
-states = { column = "mood", labels = ["cold", "warm"], ends = ["gone"] }
-actions = { column = "offer", labels = ["none", "call"] }
-[reward]
-range = [0.0, 1.0]
-steps = 1
-[source]
-files = ["log.csv"]
-columns = { user_id = "who", episode_id = "visit", step = "t", reward = "sale", terminated = "left" }
-[budget]
-rho = 4.0
-delta = 1e-6
-ledger = "home"
-"""
-RECIPE = """
-[recipe]
-name = "{0}"
-card = "card.toml"
-agent = "dp-apvi"
-[privacy]
-rho = 1.0
-{1}
-"""
 
 
 class Watch:
@@ -101,15 +72,9 @@ def watched(arguments: Sequence[str]) -> Watch:
 
 def lay_out(folder: Path) -> None:
     """Write a card, a log of sixty people and two recipes."""
-    lines = ["who,visit,t,mood,offer,sale,left"]
-    for u in range(60):
-        for t in range(2):
-            lines.append(f"c{u},0,{t},{('cold', 'warm')[(u + t) % 2]},{('none', 'call')[u % 3 == 0]},{u % 2},{t}")
-    (folder / "card.toml").write_text(CARD, encoding="utf-8")
-    (folder / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    tonight = f'[nightly]\nnights = 4\nfirst = "{datetime.now(UTC).date()}"'
-    for name, more in (("once", ""), ("night", tonight)):
-        (folder / f"{name}.toml").write_text(RECIPE.format(name, more), encoding="utf-8")
+    shop.lay_out(folder, log=shop.rows(60), people=60)
+    shop.write_recipe(folder, "once")
+    shop.write_recipe(folder, "night", more=f'[nightly]\nnights = 4\nfirst = "{datetime.now(UTC).date()}"\n')
 
 
 def crossed() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.flows.shop import lay_out
+from tests.learners.lq_shop import RECIPE
 
 FEATURES = """
 [features]
@@ -10,7 +11,6 @@ kind = "product"
 states = [[1, 0], [1, 1]]
 actions = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 """
-RECIPE = '[recipe]\nname = "{name}"\ncard = "card.toml"\nagent = "{agent}"\n{rest}\n'
 RECIPES = {
     "linear": ("dp-vapvi", "[privacy]\nrho = 1.0"),
     "halves": ("dp-vapvi", "[privacy]\nrho = 1.0\n[linear]\nhalves = true"),
@@ -25,7 +25,6 @@ RECIPES = {
 
 
 def lay_out_linear(folder: Path, *, cap: float = 9.0, **how) -> Path:
-    """Write card, log and recipes; returns the folder."""
     shop = lay_out(folder, cap=cap, **how)
     card = shop / "card.toml"
     card.write_text(card.read_text() + FEATURES)

@@ -69,7 +69,6 @@ def rows(people: int = 300, seed: int = 0) -> list[tuple]:
 def lay_out_plant(
     folder: Path, *, kind: str = "synthetic", ledger: str = "home", cap: float = 9.0, log=None, m: int = 1, people=300
 ) -> Path:
-    """Write card, log and recipes; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "card.toml").write_text(CARD.format(kind=kind, ledger=ledger, cap=cap, m=m, people=people))
     lines = [HEAD, *(",".join(map(str, r)) for r in (rows() if log is None else log))]

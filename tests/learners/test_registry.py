@@ -29,7 +29,7 @@ from pipeline.privacy.release_file import read_release
 from pipeline.statistics.linear_sums import released_statistics
 from reticent import CardError, load_recipe
 from tests.conftest import card_dict, domain_dict
-from tests.flows.shop import RECIPE, lay_out
+from tests.flows.shop import lay_out, write_recipe
 from tests.jobs import home_at, ingest_job, plan_job, run_job
 from tests.learners import linear_shop
 from tests.learners.linear_shop import lay_out_linear
@@ -48,12 +48,6 @@ same = Agent(Tabular(planner=planner), private=True)
 """
 
 
-def recipe(folder: Path, agent: str, privacy: str = "[privacy]\nrho = 1.0\n") -> str:
-    path = folder / f"{agent.partition(':')[0]}.toml"
-    path.write_text(RECIPE.format(name=path.stem, agent=agent, privacy=privacy))
-    return str(path)
-
-
 def test_twins_are_registered_one_private_and_one_not():
     for name, agent in ((name, find(name)) for name in AGENTS):
         twin = find(str(agent.twin))
@@ -66,8 +60,8 @@ def test_an_agent_of_ones_own_replays_the_release_of_ours(tmp_path, monkeypatch)
     (tmp_path / "own_same.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     ingest_job(str(folder), home)
-    ours = run_job(recipe(folder, "dp-apvi"), home)
-    asked = recipe(folder, "own_same:same")
+    ours = run_job(str(write_recipe(folder, "ours")), home)
+    asked = str(write_recipe(folder, "theirs", "own_same:same"))
     assert plan_job(asked, home)["replays"]
     theirs = run_job(asked, home)
     assert theirs["replayed"] and theirs["ledger"] == ours["ledger"]
@@ -87,9 +81,8 @@ def test_an_agent_of_ones_own_replays_the_release_of_ours(tmp_path, monkeypatch)
     ],
 )
 def test_what_is_no_agent_is_said(tmp_path, agent, says):
-    (tmp_path / "r.toml").write_text(RECIPE.format(name="r", agent=agent, privacy=""))
     with pytest.raises(CardError, match=says):
-        load_recipe(tmp_path / "r.toml")
+        load_recipe(write_recipe(tmp_path, "r", agent, ""))
 
 
 @dataclass(frozen=True)
@@ -102,8 +95,7 @@ foreign = Agent(Foreign(), private=True)
 
 def test_real_people_are_drawn_by_the_learners_of_the_house_only(tmp_path):
     folder = lay_out(tmp_path, kind="real", ledger="ledger.db", cap=3.0)
-    path = folder / "foreign.toml"
-    path.write_text(RECIPE.format(name="r", agent=f"{__name__}:foreign", privacy="[privacy]\nrho = 1.0\n"))
+    path = write_recipe(folder, "foreign", f"{__name__}:foreign")
     with pytest.raises(CardError, match="by code of its own"):
         _ = setting(str(path), home_at(tmp_path / "home")).plan
 
@@ -111,7 +103,7 @@ def test_real_people_are_drawn_by_the_learners_of_the_house_only(tmp_path):
 def test_a_planner_keeps_to_the_cards_shape_and_vetoes(tmp_path):
     folder, home = lay_out(tmp_path, cap=3.0), home_at(tmp_path / "home")
     ingest_job(str(folder), home)
-    asked = recipe(folder, "dp-apvi")
+    asked = str(write_recipe(folder, "ours"))
     release, card = read_release(Path(run_job(asked, home)["folder"])), setting(asked, home).tabular
 
     def short(counts, task, constants, rng, penalty):

@@ -22,7 +22,6 @@ class Place:
         return open_ledger(self.where, create=create)
 
     def execute(self, sql: str) -> None:
-        """Change the tables behind the ledger's back."""
         if self.server is not None:
             self.server.psql(sql, "ledger")
             return

@@ -14,7 +14,6 @@ USER = "ledger"
 
 
 def binaries() -> Path | None:
-    """Folder of the newest server installed, if any."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
     return found[-1].parent if found else None
 

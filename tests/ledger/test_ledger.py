@@ -123,13 +123,6 @@ def test_a_recovered_commit_is_the_same_commit(ledger):
         ledger.commit(intent, {"release_sha256": "1" * 64})
 
 
-def test_the_head_is_the_newest_entry(place, make_card):
-    book = place.open(create=True)
-    assert book.head() is None
-    entry = book.register(make_card())
-    assert str(book.head()) == f"1:{entry.hash}"
-
-
 def test_two_ledgers_open_at_once_see_each_other(ledger, place):
     """The chain is read anew each time; only its hashes are remembered."""
     other = place.open()

@@ -41,22 +41,10 @@ Outcome = Literal["killed", "survived", "out of date", "broken test"]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One edit.
+    """One edit: ``old`` stands once in ``file``, and ``new`` takes its place.
 
-    Parameters
-    ----------
-    file
-        Path from the root of the repository.
-    old, new
-        Text that stands once in the file, and what takes its place.
-    breaks
-        What would be wrong, in a few words.
-    tests
-        Ids of the tests that should notice it.
-    why
-        Of a survivor that is accepted: why no test can tell, else empty.
-    second
-        Whether it is of the second set, written by someone who had not read the tests.
+    ``tests`` are the ids of those that should notice what it ``breaks``; ``why`` no test can tell, of an accepted
+    survivor; ``second``: of the second set, written by someone who had not read the tests.
     """
 
     file: str

@@ -194,5 +194,4 @@ def test_the_lemma_covers_on_rows_as_printed_and_on_unit_rows(agent, unit):
             options=(*PAPER, ("growth", 1.2), ("rewards", "known"), ("unit", unit)),
         )
         found = np.maximum(found, widest(trial, len(plan_starts(200, 1.2)) - 1))
-    print(agent, "unit rows" if unit else "rows as printed", found.round(3))
     assert (found < 1).all()

@@ -13,7 +13,7 @@ import reticent
 from pipeline.logs.aggregate import count_rows
 from pipeline.worlds.catalog import load_world, random_tabular, riverswim
 from pipeline.worlds.simulated_logs import regenerate, sample_counts, sample_log, stream_log, write_log
-from pipeline.worlds.synthetic import COMMENTS, checked, most_paid, toml_text, world_card
+from pipeline.worlds.synthetic import checked, most_paid, toml_text, world_card
 from pipeline.worlds.world import World, declared_actions, declared_states
 from reticent import Card, CardError, LogOptions, Store, load_card
 from tests.conftest import SHELF, domain_dict, slow
@@ -107,17 +107,6 @@ def test_steps_follow_the_worlds_probabilities_and_the_policy_of_their_step(worl
     np.testing.assert_array_equal(rows.reward, paid + world.entry_reward[rows.next_state])
 
 
-def test_a_world_that_leaves_nothing_to_chance_is_followed_to_the_letter():
-    always_left = np.broadcast_to(np.array([1.0, 0.0]), (5, 6, 2))
-    rows = sample_log(riverswim(), always_left, 5, 3, np.random.default_rng(0))
-    assert (rows.action == 0).all() and (rows.state == 0).all() and (rows.reward == 0.005).all()
-
-
-def test_a_behaviour_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"behaviour must be \(4, 6, 2\)"):
-        sample_log(riverswim(), np.full((3, 6, 2), 0.5), 4, 1, np.random.default_rng(0))
-
-
 def test_simulated_counts_are_marked_synthetic_even_for_a_real_card(make_card):
     card = make_card(kind="real", budget={"rho": 1.0, "ledger": "ledger.db"}, domain=domain_dict(2, 6, 2))
     assert sample_counts(card, riverswim(), "uniform", 5, np.random.default_rng(0)).data_kind == "synthetic"
@@ -207,7 +196,6 @@ def test_a_streamed_log_has_the_rows_of_the_sampled_one_with_several_episodes_a_
 
 
 def card_written(world: str, to: Path, *params: str, **asked: Any) -> Card:
-    """The card of 90 simulated episodes, or as many as are asked for."""
     options = LogOptions(**{"episodes": 90, "params": params, "to": to / "log", **asked})
     return load_card(reticent.simulate_logs(world, options, store=Store(to / "home"))["card"])
 
@@ -275,9 +263,3 @@ def test_written_toml_reads_back(label):
     text = toml_text(["head"], values, {"n": "small"}, ("domain.states",))
     assert "[domain.states]" in text and "# small" in text
     assert tomllib.loads(text) == {**values, "none": {}}
-
-
-def test_a_written_card_is_the_card():
-    values = world_card(ward(), name="x", horizon=4, bins=None, episodes=9, episodes_per_user=2, rho=2.0)
-    text = toml_text(["head"], values, COMMENTS, ("domain.states", "domain.actions"))
-    assert Card.model_validate(tomllib.loads(text)) == checked(values)

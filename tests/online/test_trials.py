@@ -259,7 +259,6 @@ def test_a_world_without_enumeration(simulate):
 
 
 def first_batch(said):
-    """Its noise bits and its sums."""
     rows = pl.read_parquet(Path(said["folder"]) / "release.parquet").filter(pl.col("table") == "batch_0")
     return mechanisms(said)[0]["shuffled"], rows["value"].to_numpy()
 

@@ -11,7 +11,5 @@ SYNTHETIC = ExactSums("shelf", "synthetic", "per_step", {})
 
 
 class Silent(SeededNoise):
-    """A noise source that draws zeros."""
-
     def gaussian(self, size, variance, data):
         return np.zeros(size, dtype=np.int64)

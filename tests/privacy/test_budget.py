@@ -151,11 +151,8 @@ def test_least_is_scipys_to_the_bit(name, tolerance):
         assert budget.least(g, -12.0, 14.0, tolerance) == theirs.fun
 
 
-def test_an_end_that_is_a_root_is_returned():
+def test_an_end_that_is_a_root_is_returned_and_no_change_of_sign_refused():
     assert budget.root(lambda x: x, 0.0, 1.0, 1e-9) == 0.0
     assert budget.root(lambda x: x - 1, 0.0, 1.0, 1e-9) == 1.0
-
-
-def test_no_change_of_sign_is_refused():
     with pytest.raises(ValueError, match="different signs"):
         budget.root(lambda x: x * x + 1, -1.0, 1.0, 1e-9)

@@ -22,7 +22,6 @@ from pipeline.privacy.continual import (
     continual,
     exact_rows,
     levels,
-    node_variance,
     squared_weights,
 )
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
@@ -206,14 +205,6 @@ def test_the_plain_tree_covers_every_prefix_once_with_at_most_levels_nodes(leave
         covered = [k for (a, b), on in zip(nodes(t), w, strict=True) if on for k in range(a, b + 1)]
         assert sorted(covered) == list(range(1, t + 1))
         assert w.sum() == t.bit_count() <= levels(leaves)
-
-
-def test_node_variances_solve_their_recurrence_exactly():
-    v = Fraction(1)
-    for level in range(20):
-        assert Fraction(2**level, 2 ** (level + 1) - 1) == v
-        assert node_variance(level, "bottom-up") == float(v)
-        v = 1 / (1 + 1 / (2 * v))
 
 
 @pytest.mark.parametrize("t", [1, 6, 7, 8, 23, 32])

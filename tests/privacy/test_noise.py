@@ -264,12 +264,6 @@ def test_the_right_law_is_accepted_and_thirty_percent_off_rejected(noise, law, s
     assert [FITS[law](draws, scale, off) for off in (1.0, 0.7, 1.3)] == [True, False, False]
 
 
-def test_operating_system_noise_is_never_the_same_and_takes_no_seed():
-    assert (OsNoise().gaussian(200, 10_000, REAL) != OsNoise().gaussian(200, 10_000, REAL)).any()
-    with pytest.raises(TypeError):
-        OsNoise(0)  # pyright: ignore[reportCallIssue]
-
-
 @pytest.mark.parametrize("draw", [lambda n, d: n.gaussian(1, 4, d), lambda n, d: n.laplace(1, Fraction(2), d)])
 def test_seeded_noise_draws_for_a_synthetic_handle_and_nothing_else(draw):
     assert draw(SeededNoise(0), SYNTHETIC).shape == draw(SeededNoise(0), SimulatedWorld("riverswim")).shape == (1,)

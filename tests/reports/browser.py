@@ -40,7 +40,6 @@ class Tab:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send one command and wait for its answer."""
         self._last += 1
         of_tab = {"sessionId": self._session} if self._session else {}
         self._socket.send(json.dumps({"id": self._last, "method": method, "params": params} | of_tab))
@@ -77,7 +76,6 @@ class Tab:
         self.wait("document.readyState === 'complete'")
 
     def wait(self, expression: str, seconds: float = 60) -> Any:
-        """The first true value of an expression, promises awaited."""
         end = time.monotonic() + seconds
         while not (found := self.ask(expression)):
             assert time.monotonic() < end, expression
@@ -85,24 +83,20 @@ class Tab:
         return found
 
     def ask(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page."""
         told = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in told:
             raise RuntimeError(told["exceptionDetails"]["exception"]["description"])
         return told["result"].get("value")
 
     def said(self, *names: str) -> list[dict[str, Any]]:
-        """What was told by events of these names since the page was opened."""
         return [params for name, params in self.events if name in names]
 
     def pdf(self, to: Path) -> Path:
-        """Print on A4, as a reader would."""
         told = self.call("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, preferCSSPageSize=True)
         to.write_bytes(base64.b64decode(told["data"]))
         return to
 
     def picture(self, to: Path, *, whole: bool = False) -> Path:
-        """A screenshot of the first screen, or of the whole page."""
         told = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         to.write_bytes(base64.b64decode(told["data"]))
         return to

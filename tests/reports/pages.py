@@ -21,7 +21,6 @@ LABELS = (SCRIPT, LONG, HEBREW)
 
 
 def reports(root: Path) -> dict[str, Path]:
-    """``report.html`` of a run of every family by name."""
     counts = lay_out(root / "counts")
     return {
         "counts": _run(counts, "private"),
@@ -34,7 +33,6 @@ def reports(root: Path) -> dict[str, Path]:
 
 
 def pages(root: Path) -> dict[str, Path]:
-    """A page of every kind by name."""
     found = reports(root)
     states = [f"state {i}" for i in range(716)]
     big = render_html(sample_report(dataset={"live_states": states}), sample_view(20, states, scattered=True))

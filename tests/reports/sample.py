@@ -134,12 +134,10 @@ def sample_facts(**changes: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def report_of(facts: dict[str, Any]) -> Report:
-    """The model that pages are drawn from."""
     return Report.model_validate(facts)
 
 
 def sample_report(**changes: dict[str, Any] | None) -> Report:
-    """The same as that model."""
     return report_of(sample_facts(**changes))
 
 
@@ -161,12 +159,10 @@ def sample_view(
 
 
 def abstaining(view: Decisions, where: Any) -> Decisions:
-    """The same decisions, but for the cells in which the policy now abstains."""
     return replace(view, policy=Policy(np.eye(len(view.action_labels))[view.action], np.asarray(where)))
 
 
 def gains_view(observation: list[str], action: list[str], gains: Any) -> Gains:
-    """A linear controller; ``gains``: ``(H, actions, observations)``."""
     return Gains(observation, action, np.asarray(gains, dtype=np.float64))
 
 
@@ -176,7 +172,6 @@ def drawn(report: Report, view: Any = None) -> tuple[str, str]:
 
 
 def in_words(report: Report, view: Any = None) -> str:
-    """Markdown without its escapes."""
     return render_markdown(report, view or sample_view()).replace("\\", "")
 
 

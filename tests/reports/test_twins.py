@@ -20,13 +20,11 @@ _DOWN = ("remaining_rho",)
 
 
 def plain(text: str) -> str:
-    """Markdown as a reader sees it."""
     shown = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     return re.sub(r"\\([\\`*\[\]|~$!_#+.)-])", r"\1", shown)
 
 
 def markdown_tables(text: str) -> list[list[list[str]]]:
-    """Rows of cells of every table, without the rule below the head."""
     found: list[list[list[str]]] = []
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         rows = [

@@ -130,5 +130,4 @@ def said(verdict: Verdict, found: Evaluated | None = None, data: DeclaredTables 
 
 
 def answer_of(verdict: Verdict) -> str:
-    """Its answer alone."""
     return said(verdict).partition("\n")[0]

@@ -44,16 +44,22 @@ def rows_of(person: Person, features: FeatureMap, side_of: Callable[[Side], bool
     return StreamRows(batches, features.dimension, "synthetic")
 
 
+def overdrawn(low: float, high: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Values beyond a window: ``high`` where a weighted sum of the features is positive, ``low`` elsewhere."""
+
+    def value(features: np.ndarray) -> np.ndarray:
+        flat = features.reshape(*features.shape[:-2], -1)
+        return np.where(flat @ np.arange(1, flat.shape[-1] + 1) > 0, high, low)
+
+    return value
+
+
 def script(desk: InteractiveRegression, low: float, high: float, weigh: bool, reach: float = 3.0) -> None:
     """A planner that asks without looking: V is ``low`` at state 0 and ``high`` elsewhere, spanning its window.
 
     ``reach`` overdraws V at state 0's rival, so that clipping inside the desk matters.
     """
-
-    def value(features: np.ndarray) -> np.ndarray:
-        first = features.reshape(*features.shape[:-2], -1) @ np.arange(1, features.shape[-1] * features.shape[-2] + 1)
-        return np.where(first > 0, high + reach, low - reach)
-
+    value = overdrawn(low - reach, high + reach)
     window = Window(low, high)
     last = desk.plan.domain.horizon - 1
     for h in reversed(range(last + 1)):
@@ -89,7 +95,6 @@ def points(plan: LinearPlan, everyone: list[Person], play: Callable[[Interactive
 
 
 def loss(at: np.ndarray) -> float:
-    """Largest zCDP loss between two people."""
     at = np.unique(at.round(12), axis=0)
     squares = (at * at).sum(1)
     return float((squares[:, None] + squares - 2 * at @ at.T).max() / 2)

@@ -66,7 +66,6 @@ def declared(name: str, mdp: TabularMDP, behaviour: Array, *, estimate: bool = F
 
 
 def river() -> Setting:
-    """Six states, twenty steps."""
     world = riverswim(6)
     return declared("riverswim 6x20", world.mdp(20), world.behaviours("right-0.8", 20))
 

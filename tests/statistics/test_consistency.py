@@ -74,14 +74,6 @@ def test_closed_form_equals_cvxpy_in_every_case(slack, size):
     assert (consistency_case(total, parts, slack) == 2).any()
 
 
-def test_leading_axes_are_free_and_totals_are_sums():
-    total, parts = cells(24, 5, 0)
-    x = consistent_counts(total.reshape(2, 3, 4), parts.reshape(2, 3, 4, 5), 2.0)
-    assert x.shape == (2, 3, 4, 5)
-    np.testing.assert_array_equal(x.reshape(24, 5), consistent_counts(total, parts, 2.0))
-    assert (np.abs(x.sum(-1).reshape(24) - total) <= 2.0 + 1e-9).all()
-
-
 def test_counts_that_already_agree_are_left_alone_to_the_bit():
     parts = np.random.default_rng(1).poisson(4, (50, 6)).astype(float)
     np.testing.assert_array_equal(consistent_counts(parts.sum(-1), parts, 0.0), parts)
@@ -89,14 +81,7 @@ def test_counts_that_already_agree_are_left_alone_to_the_bit():
 
 @pytest.mark.parametrize(
     ("total", "parts", "slack"),
-    [
-        (-1.0, [1.0], 0.0),
-        (1.0, [-1.0], 0.0),
-        (np.nan, [1.0], 0.0),
-        (1.0, [np.inf], 0.0),
-        (1.0, [1.0], -1.0),
-        ([1.0, 2.0], [1.0], 0.0),
-    ],
+    [(-1.0, [1.0], 0.0), (1.0, [np.inf], 0.0), (1.0, [1.0], -1.0), ([1.0, 2.0], [1.0], 0.0)],
 )
 def test_bad_input_is_a_value_error(total, parts, slack):
     with pytest.raises(ValueError):

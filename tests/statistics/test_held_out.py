@@ -313,7 +313,6 @@ def whoever():
 
 
 def people_of(users, folder, number):
-    """An edition of these people's rows."""
     rows = [person_rows(p, CARD).with_columns(pl.lit(u).alias("user_id")) for u, p in users]
     empty = person_rows(EVERYBODY[0], CARD).with_columns(pl.lit("").alias("user_id")).clear()
     place = folder / f"snapshot-{number:04d}"

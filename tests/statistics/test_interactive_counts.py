@@ -28,13 +28,11 @@ from pipeline.statistics.interactive_counts import (
 from pipeline.statistics.online_counts import (
     BatchLayout,
     BatchTables,
-    NoisyTables,
     OnlineCounts,
     OnlineLayout,
     Tally,
     consistent,
     never_under,
-    pooled,
 )
 from pipeline.statistics.private_sum import OnlineSum, asked_rho, begin, cost_of, tight
 from tests.privacy.handles import REAL, WORLD
@@ -265,12 +263,6 @@ def test_a_sampler_whose_share_of_delta_is_not_listed_is_refused_and_one_that_is
         OnlineSum(unlisted, FastOsNoise(), WORLD)
 
 
-def test_a_visit_made_by_summation_carries_the_noise_of_every_successor():
-    counts = OnlineCounts(1, np.zeros((2, 3, 2, 3)), None, 2.0, 0.0)
-    drawn = SeededNoise(0).gaussian(60_000, 4, WORLD).reshape(-1, 3).sum(1)
-    assert counts.sd_sa == pytest.approx(drawn.std(), rel=0.02)
-
-
 def test_the_claim_is_that_of_the_worst_batch_and_rests_on_the_honest_alone():
     """Half of the users collude: their coins hide nobody, and the largest epsilon of any batch is what is said."""
     counted = ShuffledCounts(LAYOUT, 1.0, 1e-5, WORLD, SeededNoise(0), honest=0.5)
@@ -426,15 +418,6 @@ def test_local_noise_grows_with_the_batch_and_joint_noise_does_not():
     }
     assert sd["joint", 100] == sd["joint", 10_000]
     assert sd["local", 10_000] == pytest.approx(10 * sd["local", 100])
-
-
-def test_pooling_adds_counts_and_variances():
-    layout = BatchLayout(SHAPE)
-    parts = [SHUFFLED.release(tables(seed=k), layout, SeededNoise(k)).noisy for k in range(3)]
-    got = pooled(parts)
-    assert isinstance(got, NoisyTables) and got.users == 1500
-    np.testing.assert_allclose(got.n_sas, sum(p.n_sas for p in parts))
-    assert got.sd == pytest.approx(parts[0].sd * 3**0.5)
 
 
 def test_a_log_has_no_shuffle_model_and_printed_tables_show_no_count():

@@ -21,18 +21,17 @@ from pipeline.logs.aggregate import count_person
 from pipeline.logs.ingest import count_people
 from pipeline.logs.store import quarantine_schema
 from pipeline.mdp.features import FeatureMap
-from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.privacy.release import SET_ASIDE
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import CountLayout, StartLayout
-from pipeline.statistics.layout import ExactSums, GateLayout, Layout, Relation, Sensitivity, Table
+from pipeline.statistics.layout import GateLayout, Layout, Relation, Sensitivity, Table
 from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.linear_sums import CallLayout, OneShotLayout, _counted, call_window, count_rows
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
 from tests.conftest import slow
 from tests.statistics import lq_people
-from tests.statistics.linear_people import people, plan_of, random_map, rows_of
+from tests.statistics.linear_people import overdrawn, people, plan_of, random_map, rows_of
 from tests.statistics.test_sensitivity import episodes, tiny, vectors
 
 RELATIONS: tuple[Relation, ...] = ("replace", "add_remove")
@@ -68,17 +67,12 @@ def of_call(half: str, variant: str, features: FeatureMap | None = None) -> Case
     plan = plan_of(features, LinearTerms(Ask(Fraction(1)), variant, **SMALL))
     quantiser, bound = call_window(plan, 0, half, Window(0.0, 1.0))
     layout = CallLayout(plan, 0, half, bound)
-
-    def value(rows: np.ndarray) -> np.ndarray:
-        flat = rows.reshape(*rows.shape[:-2], -1) @ np.arange(1, rows.shape[-1] * rows.shape[-2] + 1)
-        return np.where(flat > 0, 100.0, -100.0)
-
     found: dict[str, list[np.ndarray]] = {t.name: [] for t in layout.tables}
     for person in people(3, 2, True):
         rows = rows_of(person[:1], features, lambda side: True)
         # only the regression after a variance step is weighted
         for weight in (None, lambda f: np.where(f.sum(-1) > 0, 1.0, 0.3))[: 2 if half == "D" else 1]:
-            gram, targets = rows.sums(0, "both", value, quantiser, weight, plan.extent())
+            gram, targets = rows.sums(0, "both", overdrawn(-100.0, 100.0), quantiser, weight, plan.extent())
             W = plan.weight(half) if weight is None else 1
             for t, x in zip(layout.tables, (gram, *targets), strict=True):
                 found[t.name].append((x * W).ravel())
@@ -290,12 +284,3 @@ def test_the_extremes_attain_the_sensitivity_and_who_joins_is_counted_once_or_un
     people = [p for p in itertools.product((0, 1), repeat=number) if sum(p) <= most]
     assert table.add_remove.l2_squared == table.add_remove.l1 == max(map(sum, people))
     assert table.replace.l1 == max(sum(abs(a - b) for a, b in zip(p, q, strict=True)) for p in people for q in people)
-
-
-def test_the_noise_is_the_mechanisms_and_real_people_get_the_operating_systems():
-    layout = GateLayout("tiny", "synthetic", RULES[:2])
-    summed = PrivateSum(layout, (layout.tables[0].mechanism(400),))
-    sums = ExactSums("tiny", "synthetic", "people", layout.count({"gap+repeat": 7, "gap": 3}))
-    drawn = np.array([summed.draw(sums, SeededNoise(i)).tables[SET_ASIDE] for i in range(2000)])
-    assert np.abs(drawn.mean(0) - [10, 7]).max() < 2 and np.abs(drawn.var(0) / 400 - 1).max() < 0.15
-    assert summed.draw(sums, OsNoise()).noise == "os"

@@ -125,7 +125,6 @@ def test_all_nights_together_cost_what_was_asked(kind, tables):
 
 
 def table(card: Card, group, met: bool) -> np.ndarray:
-    """What the shipped code sums of one person's episodes on a night."""
     arms = Arms(PlayedLayout(card), {"id": "p", "share": 1.0} if met else None)
     return arms.add(canonical(group), pl.DataFrame({"user_id": [1], "person": ["1"]}))["played"].reshape(-1)
 
@@ -232,7 +231,6 @@ def years(number, nights, people, share, policy, practice, variance, rng):
 
 
 def noise_of(rho):
-    """The variance that ``rho`` of the budget buys."""
     return played_sum(recurring("never"), Fraction(rho), 365).mechanisms[0].variance
 
 

@@ -17,7 +17,7 @@ from pipeline.online.linear import feature_map, linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld, symmetric_noise
 from pipeline.statistics import linear_sums
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.gram import BallMoves, Extent, Moves, counted_sums, exact_sums, moves, table_moves
+from pipeline.statistics.gram import BallMoves, Extent, Moves, exact_sums, moves, table_moves
 from pipeline.statistics.linear_plan import GRAM_SHARE, LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression import MechanismClosedError, Window
 from reticent import CardError, load_card
@@ -274,20 +274,11 @@ def test_a_gram_at_the_papers_noise_costs_two_rho_0_under_replace():
     assert abs(ratio.mean() - 2 * float(rho_0)) < 5 * error < 0.5 * float(rho_0)
 
 
-def integer_rows(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    f = rng.integers(-1000, 1001, (n, d))
-    return f, rng.integers(-20_000, 20_001, (2, n)), rng.integers(1, 1025, n)
-
-
-def floats(*arrays: np.ndarray) -> list[np.ndarray]:
-    return [a.astype(np.float64) for a in arrays]
-
-
 def test_blocks_of_float_products_give_pythons_integers():
-    f, y, w = integer_rows(3000, 7)
-    extent = Extent(3000, 7 * 10**6, 1024, 20_000)
-    gram, sums = exact_sums(extent, *floats(f, y, w))
+    rng, n, d = np.random.default_rng(0), 3000, 7
+    f, y, w = rng.integers(-1000, 1001, (n, d)), rng.integers(-20_000, 20_001, (2, n)), rng.integers(1, 1025, n)
+    extent = Extent(n, d * 10**6, 1024, 20_000)
+    gram, sums = exact_sums(extent, *(x.astype(np.float64) for x in (f, y, w)))
     f, y, w = (x.astype(object) for x in (f, y, w))
     assert (gram == (f * w[:, None]).T @ f).all() and (sums == (y * w) @ f).all() and gram.dtype == np.int64
 
@@ -299,15 +290,6 @@ def test_blocks_are_short_enough_for_the_worst_rows():
     gram, sums = exact_sums(extent, f, y, np.full(10_000, 1024.0))
     assert sums[0, 0] == 10_000 * 1024 * 2**26 * 724 and gram[0, 0] == 10_000 * 1024 * 724**2
     assert extent.block * 1024 * 1024 * 2**26 < 2**53
-
-
-def test_counts_give_the_sums_of_the_rows():
-    f, y, w = integer_rows(6, 4)
-    cell = np.random.default_rng(2).integers(6, size=1000)
-    n = np.bincount(cell, minlength=6)
-    by_rows = exact_sums(Extent(1000, 4 * 10**6, 1024, 20_000), *floats(f[cell], y[:, cell], w[cell]))
-    by_counts = counted_sums(f, n, y * n, w)
-    assert (by_rows[0] == by_counts[0]).all() and (by_rows[1] == by_counts[1]).all()
 
 
 @pytest.mark.parametrize("extent", [(10**9, 2**20, 1024, 2**20), (1, 2**20, 1024, 2**40)])

@@ -17,7 +17,6 @@ def layout(scores=1, steps=8, halved=()):
 
 
 def points(of):
-    """What every person of the lattice adds to the three tables, flat."""
     found = []
     for person in itertools.product(*(np.arange(-b, b + 1) / b for b in of.lengths)):
         tables = of.add_up(np.array([person]))

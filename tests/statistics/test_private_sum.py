@@ -27,7 +27,6 @@ FAST = FastOsNoise()
 
 
 def nobody(summed, kind="synthetic"):
-    """Exact sums over no one."""
     zero = {m.table: np.zeros(m.shape, np.int64) for m in summed.mechanisms}
     return ExactSums("tiny", kind, "per_step", zero)
 

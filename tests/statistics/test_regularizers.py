@@ -288,19 +288,6 @@ def test_reward_rows_move_by_the_declared_squared_length():
         paper_001(m, PAPER)
 
 
-def test_shares_of_one_budget_add_up_to_it():
-    whole, m = Ask(epsilon=3.0, delta=1e-5), message(unit=True)
-    parts = [replace(whole, part=Fraction(x, 5)) for x in (4, 1)]
-    both = [mixture_regularizer(m, 64, ask, 0.01, WORLD, SeededNoise(0)).guarantee for ask in parts]
-    joint = both[0].beside(both[1])
-    assert asked_rho(whole) * Fraction(99_999, 100_000) < joint.rho <= asked_rho(whole)
-    assert joint.epsilon(1e-5) <= 3.0 + 1e-6
-    # a broken twin: each regression takes the whole budget
-    twice = [mixture_regularizer(m, 64, whole, 0.01, WORLD, SeededNoise(0)).guarantee for _ in parts]
-    assert twice[0].beside(twice[1]).epsilon(1e-5) > 1.3 * 3.0
-    assert both[0].beside(mixture_regularizer(m, 9, None, 1.0, WORLD, SeededNoise(0)).guarantee).rho is None
-
-
 def test_real_data_is_refused():
     for make in (mixture_regularizer, LOCAL):
         with pytest.raises(RealDataError):

@@ -54,7 +54,6 @@ def episodes(card: Card, rewards: list[float]) -> list[list[tuple]]:
 
 
 def canonical(person: Iterable[list[tuple]]) -> pl.DataFrame:
-    """The rows of one person's episodes."""
     rows = [(1, e, h, s, a, r, s2, False) for e, episode in enumerate(person) for h, s, a, r, s2 in episode]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 

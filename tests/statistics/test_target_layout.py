@@ -46,7 +46,6 @@ def people(card, rewards=(0.0, 1.0), actions=2):
 
 @cache
 def frames(card_as_json, actions=2):
-    """Rows of everybody who has some."""
     card = Card.model_validate_json(card_as_json)
     return [person_rows(person, card) for person in people(card, actions=actions) if person]
 

@@ -31,12 +31,10 @@ def release(
 
 
 def ledger_of(people: tuple[Path, Home]) -> Ledger:
-    """The ledger of a shop of real people."""
     folder, home = people
     return ledger_for(setting(str(folder / "private.toml"), home).card, home)
 
 
 def newest(people: tuple[Path, Home]) -> Any:
-    """Its newest edition."""
     folder, home = people
     return newest_snapshot(setting(str(folder / "private.toml"), home).card, home)

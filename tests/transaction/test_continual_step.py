@@ -190,10 +190,3 @@ def night_entries(*intervals):
 
 def entry(seq, kind, body):
     return Entry(seq=seq, at="2026-01-01T00:00:00+00:00", lineage="shop", kind=kind, body=body, previous="", hash="")
-
-
-@pytest.mark.parametrize("night", [1, 3])
-def test_a_night_says_its_own_date(tmp_path, monkeypatch, night):
-    step = Shop(tmp_path, monkeypatch).counter()
-    assert step.describe(night, night)["date"] == f"2026-01-0{night}"
-    assert step.describe(8, 8)["date"] == step.last.isoformat() == "2026-01-08"

@@ -20,7 +20,7 @@ from pipeline.logs.store import write_manifest
 from pipeline.transaction import transaction
 from pipeline.transaction.transaction import read_attempt, write_attempt
 from reticent import BudgetError, CardError, load_card, load_recipe
-from tests.flows.shop import lay_out
+from tests.flows.shop import HELD, lay_out, write_recipe
 from tests.flows.verb import reticent
 from tests.jobs import entries_of, home_at, ingest_job, plan_job, purge_job, register_job, run_job
 from tests.ledger.conftest import in_file
@@ -33,9 +33,7 @@ def people(tmp_path, opened):
 
 
 def recipe(folder: Path, name: str, privacy: str) -> str:
-    text = (folder / "private.toml").read_text().replace("rho = 1.0", privacy).replace('"private"', f'"{name}"')
-    (folder / f"{name}.toml").write_text(text)
-    return str(folder / f"{name}.toml")
+    return str(write_recipe(folder, name, privacy=f"[privacy]\n{privacy}"))
 
 
 @pytest.mark.parametrize("privacy", ["epsilon = 1e-25", "epsilon = 1e-12", "rho = 1e-40"])
@@ -238,28 +236,14 @@ def test_a_release_that_is_there_is_never_replaced(people):
     assert (found.folder / "release.parquet").read_bytes() == before and read_attempt(found.folder) != other
 
 
-JUDGED = """
-[recipe]
-name = "judged"
-card = "card.toml"
-agent = "dp-apvi"
-[privacy]
-rho = 1.0
-[evaluate]
-people = 0.3
-"""
-
-
 def intents(home):
     return sum(e["kind"] == "INTENT" for e in entries_of(home_at(home)))
 
 
 @pytest.fixture
 def shop(tmp_path):
-    folder = lay_out(tmp_path / "shop")
-    card = folder / "card.toml"
-    card.write_text(card.read_text().replace("users_public = 400", "users_public = 4000"))
-    (folder / "judged.toml").write_text(JUDGED)
+    folder = lay_out(tmp_path / "shop", people=4000)
+    write_recipe(folder, "judged", more=HELD)
     for verb in ("register", "ingest"):
         assert reticent(verb, folder / "card.toml", cwd=tmp_path).returncode == 0
     return folder

@@ -438,13 +438,15 @@ def refused(lineage, says, key, *stages):
 def test_a_later_stage_rests_on_an_earlier_answer_and_one_charge_covers_both(lineage):
     with pytest.raises(DiedError), transaction(lineage, "a" * 64, *TERMS, ["where", "how many"], OsNoise()) as t:
         assert t.state is State.LEASED and t.intent.body["rho"] == "1/2"
+        # nor is it charged by whoever enters its charge a second time: another attempt is another transaction
+        with pytest.raises(RuntimeError, match="leased, not idle"), t.charge(*TERMS):
+            pytest.fail("charged twice")
         where = t.stage("where", lambda _: 3)
         assert t.state is State.LEASED
         assert t.stage("how many", lambda _: 10 * where) == 30
         assert t.state is State.DRAWN
         raise DiedError
-    spent = lineage.ledger.account("shop").spent
-    assert spent == Fraction(1, 2)
+    assert lineage.ledger.account("shop").spent == Fraction(1, 2)
 
 
 def test_what_is_not_declared_is_not_drawn_and_what_is_left_out_is_not_committed(lineage):
@@ -489,12 +491,3 @@ def test_nothing_is_drawn_by_what_is_not_charged(lineage):
     assert lineage.ledger.account("shop").spent == 0 and not str(
         recover("shop", lineage.ledger, lineage.store, lineage.place)
     )
-
-
-def test_an_attempt_is_charged_once(lineage):
-    """Nor by whoever enters its charge a second time: another attempt is another transaction."""
-    with pytest.raises(DiedError), transaction(lineage, "a" * 64, *TERMS, ["where"], OsNoise()) as t:
-        with pytest.raises(RuntimeError, match="leased, not idle"), t.charge(*TERMS):
-            pytest.fail("charged twice")
-        raise DiedError
-    assert lineage.ledger.account("shop").spent == Fraction(1, 2)

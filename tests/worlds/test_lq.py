@@ -37,7 +37,6 @@ def worlds() -> list[LqSystem]:
 
 
 def paid(world, rollout) -> np.ndarray:
-    """What each of some simulated episodes costs."""
     x, u = simulate(world, rollout, np.random.default_rng(0))
     cost = np.einsum("ehi,ij,ehj->e", x[:, :-1], world.cost.Q, x[:, :-1])
     return cost + np.einsum("ehi,ij,ehj->e", u, world.cost.R, u)
