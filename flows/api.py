@@ -553,7 +553,7 @@ def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | Non
     return {"recipe": watch.recipe, "ok": problem is None, "problem": problem, "last": last}
 
 
-def nightly(recipe: RecipeLike, *, night: Night = None, store: Store | None = None) -> NightAnswer:
+def nightly(recipe: RecipeLike, *, night: Night | str = None, store: Store | None = None) -> NightAnswer:
     """Ingest what is there, and do what the recipe declares for this date.
 
     Parameters
@@ -561,7 +561,7 @@ def nightly(recipe: RecipeLike, *, night: Night = None, store: Store | None = No
     recipe
         Path or name; in Python also a loaded one.
     night
-        The night's date; None: today (UTC).
+        The night's date, or its ISO text; None: today (UTC).
     store
         Where store and ledger are; None: the default one.
     """

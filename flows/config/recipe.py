@@ -393,12 +393,17 @@ def nightly_counter(s: Setting, run: Guarded | None = None) -> ContinualRelease:
     return ContinualRelease(s.tabular, plan.privatizer, n.first, played=plan.played, closed=closed)
 
 
-def night_of(day: date | None) -> date:
-    """``day``, or today (UTC).
+def night_of(day: date | str | None) -> date:
+    """``day``, which may be text of ISO 8601, or today (UTC).
 
-    Raises CardError if it is in the future: the nights before it could then no longer be counted.
+    Raises CardError if it is no date, or in the future: the nights before it could then no longer be counted.
     """
     today = ledger.now().date()
+    if isinstance(day, str):
+        try:
+            day = date.fromisoformat(day)
+        except ValueError:
+            raise CardError(f"night {day!r} is no date: write YYYY-MM-DD") from None
     if day is not None and day > today:
         raise CardError(f"{day} is to come; today is {today} (UTC)")
     return day or today

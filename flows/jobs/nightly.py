@@ -142,7 +142,7 @@ def _age(at: str) -> timedelta:
 
 
 def run_night(
-    recipe: str, home: Home, work: Work = ALONE, noise: NoiseSource | None = None, day: date | None = None
+    recipe: str, home: Home, work: Work = ALONE, noise: NoiseSource | None = None, day: date | str | None = None
 ) -> NightAnswer:
     """One night of a recipe: the next edition of the log, then what the recipe declares for this date.
 

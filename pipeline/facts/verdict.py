@@ -422,7 +422,9 @@ def _apart(
     by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     alike = isinstance(data, DeclaredTables) and data.dynamics == "stationary"
     causes = [
-        f"of noise, where states, actions and steps are many for so few people ({_four_times(evaluated, rho)})",
+        # more people bring no row back that a cap leaves out
+        f"of noise, where states, actions and steps are many for so few people"
+        f"{'' if _capped(data) else f' ({_four_times(evaluated, rho)})'}",
         "of rows that lead nowhere (source.last_row)",
         *(["of rows beyond domain.cell_cap"] if _capped(data) else []),
         *(["of steps that are not alike"] if alike else []),
@@ -473,8 +475,9 @@ def _impossible(evaluated: Evaluated, value: ValueFacts) -> str:
 
 
 _UNCUT = (
-    "Where few were given some action, declare the smallest logged chance, or a smaller one ([evaluate] least): rows "
-    "from there on are weighed in full. That is another recipe, so people who come later judge it ([evaluate] since)."
+    "Where few were given some action, declare the smallest logged chance, or a smaller one ([evaluate] least, from "
+    "1/64 on): rows from there on are weighed in full. That is another recipe, so people who come later judge it "
+    "([evaluate] since)."
 )
 
 
@@ -605,8 +608,8 @@ REACH = 0.1
 IMPLAUSIBLE = 4.0
 _COURSE = " Effects that come later count only as far as the recorded state holds them."
 _ALIKE = (
-    " The card says that steps are alike: a choice that follows the step is a hidden trait here, and `reticent "
-    "inspect` looks for it."
+    " The card says that steps are alike: a choice, a chance or a reward that follows the step is a hidden trait here. "
+    "`reticent inspect` looks for such choices."
 )
 _CAPPED = (
     " So do rows beyond domain.cell_cap, which leaves out what is done again and again: without it tables know what "

@@ -193,8 +193,9 @@ def test_a_mistyped_date_is_no_failed_night(tmp_path, home, heard, nightly_job):
     recipe = str(lay_out(tmp_path / "shop") / "private.toml")
     nightly_job(recipe, home)
     before = heard(), check_night(recipe, home)["problem"]
-    with pytest.raises(CardError, match="2027-01-02 is to come"):
-        nightly_job(recipe, home, day=date(2027, 1, 2))
+    for day, words in ((date(2027, 1, 2), "is to come"), ("2027-01-02", "is to come"), ("2 January", "is no date")):
+        with pytest.raises(CardError, match=words):
+            nightly_job(recipe, home, day=day)
     assert (heard(), check_night(recipe, home)["problem"]) == before
 
 
