@@ -608,7 +608,7 @@ REACH = 0.1
 IMPLAUSIBLE = 4.0
 _COURSE = " Effects that come later count only as far as the recorded state holds them."
 _ALIKE = (
-    " The card says that steps are alike: a choice, a chance or a reward that follows the step is a hidden trait here. "
+    " The card says that steps are alike: a choice, chance or reward that follows the step is a hidden trait here; "
     "`reticent inspect` looks for such choices."
 )
 _CAPPED = (

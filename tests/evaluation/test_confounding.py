@@ -53,7 +53,7 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
         {},
         {**LONG, "alike": True},
         "checked",
-        "a choice, a chance or a reward that follows",
+        "a choice, chance or reward that follows",
     ),
     ("steps alike, a word", {}, {**WORD, "alike": True}, "checked", "the card says that steps are alike"),
     ("no reach", BLIND, LONG, "unchecked", "No check"),

@@ -10,9 +10,9 @@ import pytest
 from pipeline.ledger.ledger import Ledger
 from reticent import BudgetError, CardError
 from tests.flows.office import chained, edit, exported, flip_policy, forge, kinds_of, reticent, vouch_for
-from tests.flows.shop import change, lay_out
+from tests.flows.shop import change, lay_out, write_recipe
 from tests.jobs import home_at, ingest_job, ledger_in, register_job, run_job
-from tests.learners.test_registry import MODULE, recipe
+from tests.learners.test_registry import MODULE
 
 
 def test_an_honest_run_is_vouched_for_and_made_again(office):
@@ -180,7 +180,7 @@ def test_what_is_no_exported_ledger_is_said(office, tmp_path, text):
 def test_an_agent_of_ones_own_is_run_on_the_word_of_ones_own_ledger_alone(office, tmp_path, monkeypatch):
     (tmp_path / "own_agent.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    run = run_job(recipe(office.people, "own_agent:same"), office.home)["run"]
+    run = run_job(str(write_recipe(office.people, "own_agent", "own_agent:same")), office.home)["run"]
     code, proof = office.verb("ledger", "verify", run)
     assert code == 0 and all(c["ok"] for c in proof["checks"])
     office.verb("ledger", "export", tmp_path / "all.json")
