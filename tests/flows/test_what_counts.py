@@ -442,7 +442,7 @@ def test_a_trial_whose_sites_draw_by_other_chances_names_what_weighs_rare_draws_
     weighed = f'{JUDGED}probabilities = "logged"\n{least}'
     _, verdict = page_of(tmp_path, pl.concat(log), changes, "dp-apvi", weighed)
     assert verdict.answer == answer
-    assert answer == "better" or "chance, or a smaller one ([evaluate] least)" in verdict.why
+    assert answer == "better" or "chance, or a smaller one ([evaluate] least, from 1/64 on)" in verdict.why
 
 
 def test_later_judges_stand_on_it_that_practice_was_the_same_for_those_who_taught(tmp_path: Path) -> None:
