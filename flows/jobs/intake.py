@@ -34,8 +34,8 @@ def ingest_job(card: CardLike, home: Home, work: Work = ALONE, frame: object = N
 
     ``work``: reports bytes done of all, and warnings for the operator.
     Returns sizes, and rows set aside by rule; ``same_as`` is the first edition of the very same bytes,
-    ``same_rows`` are other datasets with the very same rows, ``problem`` says how the log does not fit its card, and
-    ``report`` the counts of people at each rule.
+    ``same_rows`` are other datasets with the very same rows of real people, ``problem`` says how the log does not fit
+    its card, and ``report`` the counts of people at each rule.
     Raises CardError if the card or a file is wrong.
     """
     card = card_at(card, home.shelf)
@@ -56,7 +56,8 @@ def ingest_job(card: CardLike, home: Home, work: Work = ALONE, frame: object = N
         "partitions": s.partitions,
         "folder": str(s.folder),
         "same_as": store.earlier_twin(home.store, s),
-        "same_rows": store.same_rows(home.store, s),
+        # synthetic people are nobody: they have no budget to add up
+        "same_rows": store.same_rows(home.store, s) if card.kind == "real" else [],
         "problem": problem,
         "report": ingest_report(s, card),
     }

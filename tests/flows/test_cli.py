@@ -141,6 +141,13 @@ def test_the_same_rows_under_another_name_are_said_at_ingest(tmp_path, visits):
     change(visits / "card.toml", 'name = "visits"', 'name = "calls"')
     done = invoke(*ingest)
     assert "warning: visits holds the very same rows" in done.stderr and done.exit_code == 0
+    # synthetic people have no budget to add up
+    text = (visits / "card.toml").read_text()
+    (visits / "card.toml").write_text(
+        text.replace('name = "calls"\nkind = "real"', 'name = "played"\nkind = "synthetic"')
+    )
+    assert "the very same rows" not in invoke(*ingest).stderr
+    (visits / "card.toml").write_text(text)
     add(visits / "visits.csv", "another,mild,low,0,severe,low,1\n")
     assert "the very same rows" not in invoke(*ingest).stderr
 
