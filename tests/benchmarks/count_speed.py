@@ -37,17 +37,20 @@ Tables = tuple[np.ndarray, np.ndarray | None] | None
 
 
 def make_rows(users: int, first: int, rng: np.random.Generator, horizon: int = H) -> pl.DataFrame:
-    """Whole users: Beta states, uniform actions, successors nearby, rewards on a lattice of ten steps."""
+    """Whole users: Beta states at first, uniform actions, successors nearby, rewards on a lattice of ten steps."""
     n = users * horizon
-    state = np.minimum(rng.beta(2, 5, n) * S, S - 1).astype(int)
+    path = np.empty((users, horizon + 1), dtype=int)
+    path[:, 0] = np.minimum(rng.beta(2, 5, users) * S, S - 1)
+    for h in range(horizon):
+        path[:, h + 1] = np.clip(path[:, h] + rng.integers(-3, 4, users), 0, S - 1)
     columns = {
         "user_id": np.repeat(np.arange(first, first + users), horizon),
         "episode_id": np.zeros(n, dtype=int),
         "step": np.tile(np.arange(horizon), users),
-        "state": state,
+        "state": path[:, :-1].ravel(),
         "action": rng.integers(A, size=n),
         "reward": rng.integers(STEPS + 1, size=n) / STEPS,
-        "next_state": np.clip(state + rng.integers(-3, 4, n), 0, S - 1),
+        "next_state": path[:, 1:].ravel(),
         "terminated": np.zeros(n, dtype=bool),
         "truncated": np.zeros(n, dtype=bool),
         "behavior_prob": np.full(n, 1 / A),
