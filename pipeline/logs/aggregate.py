@@ -68,12 +68,12 @@ def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
 def _place_batches(parts: Sequence[Path], card: Card) -> Iterator[pl.DataFrame]:
     """Yield the places of all rows; batches hold whole people only if the card bounds a sum over a person."""
     if not bounding.needs_whole_users(card):
-        return read_parts(parts, card, _places(card), BATCH_ROWS)
-    people = bounding.group_users(read_parts(parts, card, [pl.col(needed(card))], BATCH_ROWS))
+        return read_parts(parts, card, _places(card))
+    people = bounding.group_users(read_parts(parts, card, [pl.col(needed(card))]))
     return (_bound(users, card).select(_places(card)) for users in people)
 
 
-def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
+def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr]) -> Iterator[pl.DataFrame]:
     """Yield columns of part files and :data:`IDENTITY`, a batch in memory at a time; the caps are checked again."""
     footers = [pq.read_metadata(part) for part in parts]
     lengths: list[int] = [footer.num_rows for footer in footers]
@@ -84,7 +84,7 @@ def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr],
         rows = pl.scan_parquet([part for part, *_ in group], glob=False)
         present = rows.select(columns).collect_schema()
         identity = [name for name in bounding.IDENTITY if name not in present]
-        for batch in rows.select(*columns, *identity).collect_batches(chunk_size=size, maintain_order=True):
+        for batch in rows.select(*columns, *identity).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
             caps.check(batch)
             yield batch
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, LqCard
-from pipeline.logs.aggregate import BATCH_ROWS, PARTS_TOGETHER, read_parts, successor
+from pipeline.logs.aggregate import PARTS_TOGETHER, read_parts, successor
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, keyed_hash
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
@@ -97,7 +97,7 @@ class TallySums:
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """Add the rows of part files, a batch in memory at a time."""
-        for rows in read_parts(parts, self.card, self.columns, BATCH_ROWS):
+        for rows in read_parts(parts, self.card, self.columns):
             if self.split:
                 second = in_second_half(rows["user_id"], self.card.name)
                 self.add_rows(sums, "D'", rows.filter(second))
@@ -208,7 +208,7 @@ class ObservedRows:
 
     def __call__(self, h: int, side: Side) -> Iterator[StepRows]:
         """Yield the rows of step ``h``, from 0, of the people of a side, without those whose successor is unknown."""
-        piece_rows = max(1, _NUMBERS // (len(self.features.actions) * self.dimension))
+        piece_rows = max(1, _NUMBERS // (len(self.features.actions) * self.features.dimension))
         by_step = self._by_step
         for rows in self._read() if by_step is None else by_step.get(h, []):
             of_step = rows.filter(pl.col("step") == h) if by_step is None else rows
@@ -236,14 +236,9 @@ class ObservedRows:
         columns.append(successor(_steps_apart(self.card)).alias("onto"))
         columns += [] if self.card.reward.table else [pl.col("reward")]
         seen = reporter(self.resources.progress, self.snapshot.rows)
-        for rows in read_parts(self.snapshot.part_files, self.card, columns, BATCH_ROWS):
+        for rows in read_parts(self.snapshot.part_files, self.card, columns):
             seen(len(rows))
             yield rows.filter(pl.col("onto").is_not_null())
-
-    @property
-    def dimension(self) -> int:
-        """Length d of a feature vector."""
-        return self.features.dimension
 
     def _batch(self, rows: pl.DataFrame, h: int) -> StepRows:
         ends, size = self.card.domain.states.first_terminal, self.features.size

@@ -15,7 +15,7 @@ import polars as pl
 
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card
-from pipeline.logs.aggregate import BATCH_ROWS, needed, read_parts
+from pipeline.logs.aggregate import needed, read_parts
 from pipeline.logs.contribution_bounding import group_users
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
@@ -50,7 +50,7 @@ class PeopleSums(ABC):
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """Add the rows of part files, each of which holds whole users in order."""
         card = self.people_of
-        for users in group_users(read_parts(parts, card, [pl.col(self.columns)], BATCH_ROWS)):
+        for users in group_users(read_parts(parts, card, [pl.col(self.columns)])):
             self.add_rows(sums, users)
             seen(len(users))
 
