@@ -23,10 +23,9 @@ import pyarrow.parquet as pq
 
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, LqCard
+from pipeline.logs import elsewhere, store
 from pipeline.logs.aggregate import PARTS_TOGETHER, read_parts, successor
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, keyed_hash
-from pipeline.logs.elsewhere import Seen
-from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, reporter, sum_snapshot
 from pipeline.mdp.features import ObservedMap
 from pipeline.statistics.layout import as_integers
@@ -42,7 +41,7 @@ def in_second_half(users: pl.Series, salt: str) -> pl.Series:
 
 
 def tally(
-    snapshot: Snapshot,
+    snapshot: store.Snapshot,
     card: Card,
     lattice: int,
     reward_steps: tuple[int, int],
@@ -95,7 +94,7 @@ class TallySums:
         sizes = {"visits": cells * (self._shape[-1] + 1), "rewards": cells}
         return {f"{side} {name}": np.zeros(size, dtype=np.int64) for side in self.sides for name, size in sizes.items()}
 
-    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+    def add(self, sums: Sums, parts: Sequence[Path], seen: elsewhere.Seen) -> None:
         """Add the rows of part files, a batch in memory at a time."""
         for rows in read_parts(parts, self.card, self.columns):
             if self.split:
@@ -153,7 +152,7 @@ class LqSummation:
         """Zero tables ``gram (n+d, n+d)`` and ``target (n+d, n)``."""
         return self.layout.add(())
 
-    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+    def add(self, sums: Sums, parts: Sequence[Path], seen: elsewhere.Seen) -> None:
         """Add the rows of part files, a batch in memory at a time."""
         for rows, read in read_transitions(parts, self.card, _VECTOR_ROWS):
             for name, part in self.layout.add([rows]).items():
@@ -161,7 +160,7 @@ class LqSummation:
             seen(read)
 
 
-def lazy_lq_sums(layout: LqSums, snapshot: Snapshot, card: LqCard, resources: Resources) -> SummedRows:
+def lazy_lq_sums(layout: LqSums, snapshot: store.Snapshot, card: LqCard, resources: Resources) -> SummedRows:
     """Sums of a snapshot, which is read only when they are used."""
     return SummedRows(snapshot.kind, lambda: sum_snapshot(LqSummation(layout, card), snapshot, resources))
 
@@ -200,7 +199,7 @@ class ObservedRows:
     ``features``, ``onto``: the declared feature map, and that of next observations; None: the same.
     """
 
-    snapshot: Snapshot
+    snapshot: store.Snapshot
     card: Card = field(repr=False)
     features: ObservedMap
     resources: Resources = HERE
