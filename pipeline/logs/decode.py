@@ -25,7 +25,8 @@ from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import TELLING, AnyCard, Card, CardError, Reward, step_role
 from pipeline.declaration.domain import Product, States, Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant
-from pipeline.logs import contribution_bounding, store
+from pipeline.logs.contribution_bounding import canonical, digests, keyed_hash
+from pipeline.logs.store import OBSERVED
 
 _T = TypeVar("_T")
 
@@ -315,7 +316,7 @@ def _episode_number(dtypes: Dtypes) -> pl.Expr:
     text = text_of("episode", dtypes)
     if dtypes["episode"] == pl.String:
         # in the form of a user id, which may be the episode's: a blank behind it would cut a person's rows in two
-        text = contribution_bounding.canonical(text)
+        text = canonical(text)
         text = pl.when(text != "").then(text)
     # integer ids that became floats are integers again
     text = text.str.replace(_WHOLE, "$1")
@@ -329,7 +330,7 @@ def _numbers(labels: pl.Series) -> pl.Series:
     distinct = labels.drop_nulls().unique()
     if distinct.is_empty():
         return pl.Series(labels.name, [None], dtype=pl.Int64).new_from_index(0, len(labels))
-    numbers = np.frombuffer(contribution_bounding.digests(distinct, b""), dtype="<u8") >> np.uint64(1)
+    numbers = np.frombuffer(digests(distinct, b""), dtype="<u8") >> np.uint64(1)
     return labels.replace_strict(distinct, pl.Series(numbers), default=None, return_dtype=pl.Int64)
 
 
@@ -497,7 +498,7 @@ def with_vectors(rows: pl.DataFrame, raw: pl.DataFrame, card: AnyCard, declared:
         *(missing.alias(f"no_{role}") for role, (*_, missing) in cells_of.items()),
     )
     if "next_observation" not in cells_of:
-        none = pl.lit(None, dtype=store.OBSERVED["next_observation"])
+        none = pl.lit(None, dtype=OBSERVED["next_observation"])
         vectors = vectors.with_columns(none.alias("next_observation"), pl.lit(value=True).alias("no_next_observation"))
     logged, none_logged = pl.col("next_observation"), pl.col("no_next_observation")
     not_finite = [~finite(pl.col(role)) for role in cells_of if role != "next_observation"]
@@ -523,7 +524,7 @@ def with_successors(rows: pl.DataFrame, card: Card, vector: Vector) -> pl.DataFr
     successor = pl.coalesce(state, pl.when(logged).then(undivided))
     return rows.with_columns(
         pl.when((successor >= first_end) | observed).then(successor).cast(pl.Int32).alias("next_state"),
-        pl.any_horizontal(longer(pl.col(c), vector.radius) for c in store.OBSERVED).alias("beyond_radius"),
+        pl.any_horizontal(longer(pl.col(c), vector.radius) for c in OBSERVED).alias("beyond_radius"),
     )
 
 
@@ -569,7 +570,7 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
     rows = rows.with_columns(raw.select(order.alias("order")).to_series())
     rows = rows.with_columns(pl.col("unreadable") | pl.col("order").is_null())
     tied = rows.filter(pl.struct(place).is_duplicated() & pl.col("order").is_not_null()).select("row", *place)
-    tied = tied.with_columns(contribution_bounding.keyed_hash(_texts(raw[tied["row"]]), card.name).alias("tie"))
+    tied = tied.with_columns(keyed_hash(_texts(raw[tied["row"]]), card.name).alias("tie"))
     repeats = tied.filter(~pl.struct(*place, "tie").is_first_distinct())
     tied = tied.join(repeats, on="row", how="anti")
     out = repeats.select("row", rule=pl.lit("repeated_row"))
