@@ -17,12 +17,9 @@ from flows.terminal.screen import fail
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
 # verb and option, or verb and verb below it, of earlier versions, and what to do instead
 _GONE = {
-    (
-        "register",
-        "--disjoint-from",
-    ): "separate people, separate ledgers: name one of their own in the card, [budget] ledger",
-    ("simulate", "--values"): "`simulate WORLD --logs` says a world's exact values, and docs/research.md those of all",
-    ("store", "export"): "raw rows leave the store no more; the card names the files that they came from",
+    "register --disjoint-from": "separate people, separate ledgers: name one of their own in the card, [budget] ledger",
+    "simulate --values": "`simulate WORLD --logs` says a world's exact values, and docs/research.md those of all",
+    "store export": "raw rows leave the store no more; the card names the files that they came from",
 }
 
 
@@ -41,11 +38,11 @@ class _Anywhere(TyperGroup):
                     first += [value] if (value := next(words, None)) is not None else []
             else:
                 rest.append(word)
-        typed = {(*rest[:1], word.partition("=")[0]) for i, word in enumerate(rest) if i == 1 or word.startswith("--")}
-        if gone := next((pair for pair in _GONE if pair in typed), None):
+        behind = [word.partition("=")[0] for i, word in enumerate(rest) if i == 1 or word.startswith("--")]
+        if gone := next((pair for pair in _GONE if pair in {f"{rest[0]} {word}" for word in behind}), None):
             from pipeline.declaration.toml import CardError
 
-            raise CardError(f"{' '.join(gone)}: is no more; {_GONE[gone]}")
+            raise CardError(f"{gone}: is no more; {_GONE[gone]}")
         return super().parse_args(ctx, first + rest)
 
 

@@ -17,9 +17,8 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from flows.config.home import Home, card_of_recipe, find_recipe
+from pipeline.declaration import lineage, source
 from pipeline.declaration.card import AnyCard, Card, require_tabular
-from pipeline.declaration.lineage import Nightly, Schedule
-from pipeline.declaration.source import only_flags_part
 from pipeline.declaration.toml import CardError, Name, Strict, read_toml, validated
 from pipeline.facts.learnt import Status
 from pipeline.learners.learner import AGENTS, Agent, Guarded, RunPlan, find, guard, plan_run
@@ -27,11 +26,8 @@ from pipeline.learners.terms import Evaluate, Linear, Lq, OneStep, Planner, Priv
 from pipeline.ledger import ledger
 from pipeline.ledger.account import commit_of, reserve_for
 from pipeline.ledger.chain import BudgetError, Entry
-from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import find_snapshot
-from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.release import total_delta_slack
-from pipeline.privacy.release_file import describe_mechanism
+from pipeline.privacy import budget, release, release_file
 from pipeline.statistics.played import Allocation
 from pipeline.transaction.drawing import key_of
 
@@ -111,8 +107,8 @@ class Recipe(Strict):
     lq: Lq | None = None
     one_step: OneStep | None = None
     evaluate: Evaluate | None = None
-    nightly: Nightly | None = None
-    schedule: Schedule | None = None
+    nightly: lineage.Nightly | None = None
+    schedule: lineage.Schedule | None = None
     watch: Watched | None = None
     promote: Promote | None = None
     play: Play | None = None
@@ -289,7 +285,7 @@ def _reserve(card: AnyCard, home: Home) -> Fraction:
         # its ledger holds no other people
         return reserve_for((), card)
     try:
-        return reserve_for(open_ledger(home.ledger_of(card), create=False).entries(), card)
+        return reserve_for(ledger.open_ledger(home.ledger_of(card), create=False).entries(), card)
     except BudgetError:
         # a job that needs the ledger reports what is wrong with it
         return reserve_for((), card)
@@ -297,7 +293,7 @@ def _reserve(card: AnyCard, home: Home) -> Fraction:
 
 def check_numbered(s: Setting) -> None:
     """Refuse settings that use a record's number where another record can change it."""
-    if s.card.kind != "real" or not only_flags_part(s.card.source):
+    if s.card.kind != "real" or not source.only_flags_part(s.card.source):
         return
     uses = {
         "[nightly]": s.recipe.nightly is not None,
@@ -335,10 +331,10 @@ def _refuse_slack(s: Setting, run: Guarded) -> None:
     mechanisms = run.plan.charge()[1].get("mechanisms") or ()
     if s.recipe.nightly is not None:
         nightly = nightly_counter(s, run)
-        mechanisms = map(describe_mechanism, nightly.mechanisms(nightly.counter.steps))
+        mechanisms = map(release_file.describe_mechanism, nightly.mechanisms(nightly.counter.steps))
     gate = () if run.gate is None else run.gate.counts.mechanisms
-    slack = sum((Fraction(str(m.get("delta_slack") or 0)) for m in mechanisms), total_delta_slack(gate))
-    if slack >= fraction_of(s.card.budget.delta):
+    slack = sum((Fraction(str(m.get("delta_slack") or 0)) for m in mechanisms), release.total_delta_slack(gate))
+    if slack >= budget.fraction_of(s.card.budget.delta):
         from pipeline.learners.tabular import no_delta_left
 
         raise no_delta_left(s.card)
@@ -409,7 +405,7 @@ def night_of(day: date | str | None) -> date:
     return day or today
 
 
-def calendar_of(s: Setting) -> Schedule | None:
+def calendar_of(s: Setting) -> lineage.Schedule | None:
     """Dates on which a scheduled recipe releases; None for a counter, which has every date.
 
     Raises CardError if the recipe says neither, or its counter does not fit the card.

@@ -17,9 +17,8 @@ import numpy as np
 
 from flows.config.home import ALONE, Home, Work, find_recipe
 from flows.config.recipe import Setting, setting
-from flows.jobs.intake import ingest_job
+from flows.jobs import intake, studies
 from flows.jobs.run import run_recipe
-from flows.jobs.studies import is_world_recipe, load_world_recipe
 from pipeline.audits.attack import DRAWS, AttackResult, AuditTarget, OneRun, WholePlan, attack, guess, lower_epsilon
 from pipeline.audits.message_paths import targets_of, whole_plan
 from pipeline.declaration.toml import CardError, read_toml
@@ -97,7 +96,7 @@ def audit_job(
     Raises CardError if the recipe is wrong, or adds no noise.
     """
     path = find_recipe(recipe)
-    if is_world_recipe(read_toml(path)):
+    if studies.is_world_recipe(read_toml(path)):
         if canaries:
             raise CardError(f"{path.name}: --canaries go through ingest and run; a simulation has neither")
         name, dataset, targets, plan = _of_world(path, home, draws, work)
@@ -128,7 +127,7 @@ def audit_job(
 
 def _of_world(path: Path, home: Home, draws: int, work: Work) -> tuple[str, str, list[AuditTarget], WholePlan | None]:
     """Name and world of a simulation's recipe, a target for each table that its agent releases, and the whole plan."""
-    recipe = load_world_recipe(path, home.runs)
+    recipe = studies.load_world_recipe(path, home.runs)
     agent = recipe.recipe.agent
     if not find(agent).private:
         raise CardError(f"{path.name}: {agent} adds no noise, no claim to attack")
@@ -166,7 +165,7 @@ def one_run(s: Setting, canaries: int) -> OneRun:
             (folder / name).write_text(text, encoding="utf-8")
         _write_log(folder / "log.csv", coins)
         home = Home(folder / "home")
-        ingest_job(str(folder / "card.toml"), home)
+        intake.ingest_job(str(folder / "card.toml"), home)
         result = run_recipe(str(folder / "recipe.toml"), home)
         scores = _scores(Path(result.folder), canaries)
         # in or out is half of a replacement: one 1 in each of H cells instead of two

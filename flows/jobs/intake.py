@@ -17,11 +17,8 @@ from flows.config.home import ALONE, CardLike, Home, Work, card_at
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.toml import DamagedError, LogError
 from pipeline.files import DISK, private_folder, remove_file, remove_tree
-from pipeline.logs import store
+from pipeline.logs import rules, sources, store
 from pipeline.logs.ingest import Claims, ingest
-from pipeline.logs.rules import check_names
-from pipeline.logs.sources import frame_file
-from pipeline.logs.store import leftovers
 from pipeline.operator.ingest_report import PAGE, ingest_report
 
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ def ingest_job(card: CardLike, home: Home, work: Work = ALONE, frame: object = N
     Raises CardError if the card or a file is wrong.
     """
     card = card_at(card, home.shelf)
-    with frame_file(frame, home.store / card.name) as files:
+    with sources.frame_file(frame, home.store / card.name) as files:
         s = work.step("ingest")(ingest_edition, card, home, work, files=files)
     problem: str | None = None
     try:
@@ -107,12 +104,12 @@ def inspect_job(card: CardLike, home: Home, frame: object = None) -> Dump:
     from pipeline.operator.inspection import advice, inspect_tables, inspect_vectors, vector_advice
 
     card = card_at(card, home.shelf)
-    check_names(card)
+    rules.check_names(card)
     snapshot, entry = enter_inspection(card, home)
     if isinstance(card, LqCard):
         seen = inspect_vectors(snapshot, card)
         return {**seen, "warnings": vector_advice(seen), "ledger_entry": entry.seq}
-    with frame_file(frame, home.store / card.name) as files:
+    with sources.frame_file(frame, home.store / card.name) as files:
         facts = inspect_tables(snapshot, card, files)
     return {**facts, "warnings": advice(facts, card), "ledger_entry": entry.seq}
 
@@ -221,7 +218,7 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> tuple[list
     else:
         gone = [folders[number] for number in old]
     gone += [p for p in (lineage / "refused", *sorted(lineage.glob(".frame-*"))) if p.exists()]
-    gone += [p for p in leftovers(lineage) if p.parent not in gone]
+    gone += [p for p in store.leftovers(lineage) if p.parent not in gone]
     # rows of people who evaluate, of a night that was killed
     gone += sorted(lineage.glob("counters/*/evaluate/*"))
     # first, so that the names are free: folders that an earlier purge had renamed when it died

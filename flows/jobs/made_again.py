@@ -19,16 +19,13 @@ from flows.config.home import Home
 from flows.config.recipe import Setting, load_recipe, nightly_counter
 from flows.jobs.proof import Vouched
 from flows.jobs.run import PAGES, MadeRun, compose, made_by
+from pipeline.declaration import code, toml
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.declaration.code import is_plugin
-from pipeline.declaration.toml import read_toml
 from pipeline.facts.promise import SimulatedLog
 from pipeline.files import copy_file, json_text, write_file
 from pipeline.learners.learner import Adaptive, RunPlan
+from pipeline.ledger import attempts, chain, looks
 from pipeline.ledger.account import card_hash, reserve_for
-from pipeline.ledger.attempts import Passed, passed_gate
-from pipeline.ledger.chain import canonical
-from pipeline.ledger.looks import look_problem
 from pipeline.ledger.publication import NO_FILE, file_digests, maker, other_maker
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
@@ -60,7 +57,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
         now = made_by(card, recipe)
         older = held.older(now)
         setting = Setting(recipe, card, Home(folder.parent.parent), reserve_for(held.entries, card))
-        gate = None if held.intent is None else passed_gate(held.entries, held.intent)
+        gate = None if held.intent is None else attempts.passed_gate(held.entries, held.intent)
         # a release that passed no gate was drawn by a version that had none, with the whole budget
         plan = setting.plan if gate is None else setting.guarded.plan
         problem = _gate_problem(setting, gate, held) or _charge_problem(folder, setting, plan, held)
@@ -103,7 +100,7 @@ def _short(e: Exception) -> str:
 def foreign_code(folder: Path, held: Vouched) -> str | None:
     """Reason not to run a recipe's code, or None: it is run only if the home's ledger vouches for the recipe."""
     try:
-        named = [word for word in _words(read_toml(folder / "recipe.toml")) if is_plugin(word)]
+        named = [word for word in _words(toml.read_toml(folder / "recipe.toml")) if code.is_plugin(word)]
     except (OSError, CardError):
         return None
     vouched = held.body.get("files", {}).get("recipe.toml")
@@ -123,7 +120,7 @@ def _words(value: Any) -> Iterator[str]:
             yield from _words(part)
 
 
-def _gate_problem(s: Setting, gate: Passed | None, held: Vouched) -> str | None:
+def _gate_problem(s: Setting, gate: attempts.Passed | None, held: Vouched) -> str | None:
     """The difference between the gate in the ledger and that of card and recipe, or None."""
     if gate is None:
         return None
@@ -171,12 +168,12 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
         return None
     # an entry that does not say what joining costs is charged in full for it
     charge = {k: v for k, v in charge.items() if k != "rho_add_remove" or k in intent.body}
-    differ = [k for k, v in charge.items() if json.loads(canonical(v)) != intent.body.get(k)]
+    differ = [k for k, v in charge.items() if json.loads(chain.canonical(v)) != intent.body.get(k)]
     if differ:
         return f"entry {intent.seq} was charged for other {', '.join(differ)} than card and recipe ask for"
     if key != intent.body["run_key"]:
         return f"entry {intent.seq} is of another snapshot, domain or recipe"
-    return look_problem(held.entries, intent, release.look)
+    return looks.look_problem(held.entries, intent, release.look)
 
 
 def _queries_problem(folder: Path, plan: RunPlan) -> str | None:
@@ -201,7 +198,7 @@ def _snapshot(held: Vouched, folder: Path) -> int | None:
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))["dataset"]["snapshot"]
 
 
-def _compose(folder: Path, s: Setting, plan: RunPlan, held: Vouched, gate: Passed | None, place: Path) -> None:
+def _compose(folder: Path, s: Setting, plan: RunPlan, held: Vouched, gate: attempts.Passed | None, place: Path) -> None:
     """All files of the run, in another place."""
     release, snapshot = read_release(folder), _snapshot(held, folder)
     key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(s.card, snapshot or 0, plan)

@@ -17,11 +17,9 @@ from pathlib import Path
 
 from flows.config.home import ALONE, Home, Say, Work, find_recipe
 from flows.config.recipe import Setting, due_date, edition_for, load_recipe, night_of, setting
-from flows.jobs.book import sign_job
+from flows.jobs import book, proof, registration
 from flows.jobs.intake import ingest_edition
 from flows.jobs.promotion import Drift, consider
-from flows.jobs.proof import refuse_changed
-from flows.jobs.registration import ledger_for, refuse_forgotten_runs
 from flows.jobs.run import run_recipe
 from pipeline.declaration.toml import CardError, DamagedError, LogError, exit_code
 from pipeline.facts.answers import Charge, NightAnswer, NightFacts, PlayedFacts
@@ -182,9 +180,9 @@ def _night(
 ) -> tuple[Setting, Snapshot, NightAnswer]:
     s = setting(recipe, home)
     due = due_date(s, tonight)
-    ledger = ledger_for(s.card, home)
+    ledger = registration.ledger_for(s.card, home)
     # before a row is read
-    refuse_forgotten_runs(s.card.name, ledger, home.runs)
+    registration.refuse_forgotten_runs(s.card.name, ledger, home.runs)
     spent = ledger.account(s.card.name).spent
     delivered = work.step("ingest")(ingest_edition, s.card, home, work, tonight)
     edition: int | None = None
@@ -205,10 +203,10 @@ def _night(
         **present(played=played),
     )
     # no rule promotes a run whose files were changed
-    refuse_changed(home.runs / ran.run, ledger.entries)
+    proof.refuse_changed(home.runs / ran.run, ledger.entries)
 
     def sign(by: str, note: str) -> int:
-        return sign_job(ledger, home.runs / ran.run, f"{by} in {s.recipe.recipe.name}", note, s.card)["entry"]
+        return book.sign_job(ledger, home.runs / ran.run, f"{by} in {s.recipe.recipe.name}", note, s.card)["entry"]
 
     promotion = consider(s.recipe.promote, home.runs, ran, sign, ledger.entries(), drift)
     fields = {**ran.parts(), "night": facts, "promotion": promotion, "exit": 0}

@@ -17,11 +17,9 @@ import numpy as np
 
 from flows.config.home import CardLike, Home, card_at
 from pipeline.arrays import Array, Integers
+from pipeline.declaration import lineage, toml
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.declaration.lineage import catalogs
-from pipeline.declaration.toml import read_toml
-from pipeline.facts.answers import Comparison, RunAnswer
-from pipeline.facts.learnt import ValueFacts
+from pipeline.facts import answers, learnt
 from pipeline.facts.promise import Dump, Guarantee
 from pipeline.facts.report import Certificate, Report, read_report
 from pipeline.facts.verdict import Improvement, Verdict
@@ -114,10 +112,10 @@ class Run:
     home: Home = field(repr=False)
     folder: Path
     card: CardLike | None = field(default=None, repr=False)
-    answer: RunAnswer | None = field(default=None, repr=False)
+    answer: answers.RunAnswer | None = field(default=None, repr=False)
 
     @property
-    def said(self) -> RunAnswer:
+    def said(self) -> answers.RunAnswer:
         """The answer of ``run --json``; CardError of a run that another process made."""
         if self.answer is None:
             raise CardError(f"{self.name} was opened, not made here: what was left of the budget then is in its report")
@@ -142,7 +140,7 @@ class Run:
         return self.facts.guarantee
 
     @property
-    def value(self) -> ValueFacts:
+    def value(self) -> learnt.ValueFacts:
         """The interval of the policy's value, and whether it is a bound, measured, or modelled (``status``)."""
         return self.facts.value
 
@@ -189,14 +187,14 @@ class Run:
         else:
             # a card of the catalog that has the run's dataset, whatever its folder is called; its namesake first
             name = _or_card_error(lambda: read_certificate(self.folder)).get("dataset")
-            shipped = [path for c in catalogs(shelf) for path in sorted(c.glob("*/card.toml"))]
+            shipped = [path for c in lineage.catalogs(shelf) for path in sorted(c.glob("*/card.toml"))]
             shipped.sort(key=lambda path: path.parent.name != name)
             card = next((card_at(path, shelf) for path in shipped if _dataset_of(path) == name), None)
         if exported is not None:
             return lambda: read_export(exported), card
         return lambda: open_ledger(self.home.ledger_of(card), create=False).entries(), card
 
-    def compare(self, newer: Run) -> Comparison:
+    def compare(self, newer: Run) -> answers.Comparison:
         """Decisions or gains that differ, intervals, budget and settings; reads the two folders alone."""
         from flows.jobs.promotion import compared
 
@@ -245,7 +243,7 @@ class Run:
 def _dataset_of(card: Path) -> object:
     """Name of a card's dataset; None of a card that cannot be read, which is another's matter."""
     with suppress(CardError):
-        return read_toml(card).get("name")
+        return toml.read_toml(card).get("name")
     return None
 
 

@@ -27,9 +27,8 @@ from pipeline.facts.promise import Dump, Guarantee, MechanismFacts, SimulatedLog
 from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report, verdict_of
 from pipeline.facts.verdict import Verdict, confounding, decide, missing, no_test, not_evaluated
 from pipeline.files import copy_file, json_text, whole_folder, write_file
+from pipeline.learners import policy_files, terms
 from pipeline.learners.learner import Learnt
-from pipeline.learners.policy_files import PolicyFiles, view_of
-from pipeline.learners.terms import recipe_identity
 from pipeline.ledger.account import card_hash, reserve_of, sharing
 from pipeline.ledger.certificate import NOT_COVERED, assumptions, certificate, counter_facts, guarantee, route_of
 from pipeline.ledger.chain import BudgetError, Entry, canonical_hash
@@ -73,7 +72,7 @@ def run_recipe(
     source = noise or s.recipe.terms.noise()
     plan = s.plan
     plan.admit(source)
-    ledger, identity = ledger_for(s.card, home), recipe_identity(s.card, s.terms)
+    ledger, identity = ledger_for(s.card, home), terms.recipe_identity(s.card, s.terms)
     refuse_forgotten_runs(s.card.name, ledger, home.runs)
     # before the COMMIT: a run committed after the first key without a PUBLISH entry was not published so
     introduce_key(s.card.name, ledger, home)
@@ -326,7 +325,7 @@ def compose(
         **present(truth=truth),
     )
     proof = certificate(card, release, report, route, curated.commit, digests, gate)
-    write_pages(report, proof, view_of(files, report, lambda: release), folder)
+    write_pages(report, proof, policy_files.view_of(files, report, lambda: release), folder)
     return report
 
 
@@ -364,7 +363,7 @@ def _verdict(facts: LearntFacts, run: MadeRun, promise: Guarantee, entries: Sequ
     )
 
 
-def write_policy(files: PolicyFiles, folder: Path) -> dict[str, str]:
+def write_policy(files: policy_files.PolicyFiles, folder: Path) -> dict[str, str]:
     """Write a policy beside its release; sha256 of the files that the certificate lists."""
     tables = {kind: sha256_file(folder / f"{kind}.parquet") for kind in ("release", *files.write(folder))}
     # labels, scales and bounds decide what the policy's numbers mean

@@ -17,20 +17,9 @@ from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.declaration.toml import CardError, Name, Strict, read_toml, table_in, validated
 from pipeline.facts.promise import Dump
 from pipeline.files import json_text, write_folder
-from pipeline.online.cells import (
-    Parameter,
-    count_measured,
-    curve_points,
-    gathered_rows,
-    measure_cells,
-    place_of,
-    printed,
-    sweep,
-)
+from pipeline.online import cells, rollouts, trial
 from pipeline.online.registry import find, played_name
-from pipeline.online.rollouts import RELEASE, RUN
 from pipeline.online.study import Judged, Study, band, bar_of, check_world, needed_table
-from pipeline.online.trial import Plain, Trial
 from reports.studies.study_page import StudyPage, draw_study, figure_files, overview, study_page, table_files
 
 
@@ -39,7 +28,7 @@ def _with_runs(values: Mapping[str, object], runs: Path | None) -> dict[str, obj
     resolved = dict(values)
     if isinstance(world := resolved.get("world"), str):
         resolved["world"] = {"name": world}
-    for table, key, kind in (("world", "name", RELEASE), ("agent", "warm_start", RUN)):
+    for table, key, kind in (("world", "name", rollouts.RELEASE), ("agent", "warm_start", rollouts.RUN)):
         within = table_in(resolved.get(table)) or {}
         name = within.get(key)
         if isinstance(name, str) and name.startswith(kind):
@@ -99,10 +88,10 @@ class WorldRecipe(Strict):
     """
 
     recipe: StudyRecipe
-    world: dict[str, Parameter]
+    world: dict[str, cells.Parameter]
     runs: Runs
     privacy: AskedLoss | None = None
-    agent: dict[str, Plain] = Field(default_factory=dict)
+    agent: dict[str, trial.Plain] = Field(default_factory=dict)
     baselines: list[Annotated[str, AfterValidator(_registered)]] | None = None
 
     @model_validator(mode="after")
@@ -116,12 +105,12 @@ class WorldRecipe(Strict):
             raise ValueError(f"[privacy] is missing; {agent} needs epsilon and delta")
         return self
 
-    def trials(self) -> dict[str, list[Trial]]:
+    def trials(self) -> dict[str, list[trial.Trial]]:
         """Runs of the agent, then of each baseline, by name; all with the same seeds of the world."""
         beside = find(self.recipe.agent).baselines if self.baselines is None else self.baselines
         return {name: self._runs_of(name) for name in dict.fromkeys([self.recipe.agent, *beside])}
 
-    def _runs_of(self, agent: str) -> list[Trial]:
+    def _runs_of(self, agent: str) -> list[trial.Trial]:
         options = self.agent if agent == self.recipe.agent else {}
         if agent == "no-data":
             options = {"of": self.recipe.agent, **self.agent}
@@ -129,7 +118,9 @@ class WorldRecipe(Strict):
         budget = None if p is None else (p.epsilon, p.delta, p.calibration)
         seeds = range(r.seed, r.seed + r.runs)
         asked = (agent, tuple(options.items()))
-        return sweep([place_of(self.world)], [r.episodes], [asked], [] if budget is None else [budget], seeds)
+        return cells.sweep(
+            [cells.place_of(self.world)], [r.episodes], [asked], [] if budget is None else [budget], seeds
+        )
 
 
 def is_world_recipe(values: Mapping[str, object]) -> bool:
@@ -223,15 +214,15 @@ class _Measured:
 
 def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
     study, studies = load_study(path), home.root / "studies"
-    cells, name = study.listed(full), study.study.name
-    kept = count_measured(cells, studies / "cells")
-    work.say(f"{name}: {len(cells):,} cells, {kept:,} kept from before; simulation, not private")
+    listed, name = study.listed(full), study.study.name
+    kept = cells.count_measured(listed, studies / "cells")
+    work.say(f"{name}: {len(listed):,} cells, {kept:,} kept from before; simulation, not private")
     # the processes that measure find worlds' files there too
     with nullcontext() if home.shelf is None else environment(CATALOG_VARIABLE, str(home.shelf.resolve())):
-        outcomes = work.step("measure")(measure_cells, cells, studies / "cells", work.progress)
-    rows = gathered_rows(cells, outcomes, study.study.metric)
+        outcomes = work.step("measure")(cells.measure_cells, listed, studies / "cells", work.progress)
+    rows = cells.gathered_rows(listed, outcomes, study.study.metric)
     claims, bar = study.judged(rows), bar_of(rows)
-    table = [printed(row) for row in rows]
+    table = [cells.printed(row) for row in rows]
     if bar is not None:
         table = [t | {"of": r["facts"].get("of"), **band(r)} for t, r in zip(table, rows, strict=True)]
     result = {"name": name, "rows": table, "claims": claims}
@@ -242,12 +233,12 @@ def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
         parquet, csv = table_files(table)
         svg, png = figure_files(draw_study(study, rows))
         written = {"table.csv": csv, "table.parquet": parquet, "figure.svg": svg, "figure.png": png}
-        if points := curve_points(rows):
+        if points := cells.curve_points(rows):
             written["curves.parquet"] = table_files(points)[0]
         recipe = study.model_dump(mode="json", exclude_defaults=True) | {"measured": "full" if full else "default"}
         return _publish(studies / name, study_page(study, rows, claims), result, written, recipe=recipe)
 
-    return _Measured(study, claims, work.step("report")(report), len(cells), kept)
+    return _Measured(study, claims, work.step("report")(report), len(listed), kept)
 
 
 def _publish(

@@ -34,8 +34,7 @@ from flows.jobs.book import verify_export
 from pipeline.declaration.card import CardError
 from pipeline.facts.promise import Dump
 from pipeline.files import private_folder, whole_file
-from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.ledger import open_ledger
+from pipeline.ledger import chain, ledger
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import DeploymentSchedule
@@ -423,8 +422,8 @@ def _ledger(home: Home) -> Finding:
     if not where.exists():
         return Finding("home's ledger", None, "none yet; real data has its own", "`reticent ledger verify --card CARD`")
     try:
-        result = verify_export(open_ledger(where, create=False).entries())
-    except (BudgetError, CardError) as e:
+        result = verify_export(ledger.open_ledger(where, create=False).entries())
+    except (chain.BudgetError, CardError) as e:
         return Finding("home's ledger", False, str(e), "docs/operate.md")
     problem = result["problem"]
     if problem is not None:

@@ -23,9 +23,8 @@ from pipeline.declaration.lineage import Declaration, files_of, sha256_of
 from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, check_format, constant, step_cells
 from pipeline.declaration.toml import CardError as CardError
 from pipeline.declaration.toml import Strict, read_toml, table_in, validated
+from pipeline.mdp import model, riccati
 from pipeline.mdp.features import KINDS
-from pipeline.mdp.model import Task
-from pipeline.mdp.riccati import QuadraticCost
 
 Rows = list[list[float]]
 # squares of sums of larger rewards may overflow a floating-point number
@@ -514,7 +513,7 @@ class LqCard(Declaration):
         return vector_columns(self.source, self.domain)
 
     @property
-    def quadratic(self) -> QuadraticCost:
+    def quadratic(self) -> riccati.QuadraticCost:
         """The declared cost of each step."""
         return self.cost.quadratic(self.domain.observation.size, self.domain.action.size, self.domain.horizon)
 
@@ -572,14 +571,14 @@ def require_linear_quadratic(card: AnyCard) -> LqCard:
     return card
 
 
-def task_of(card: Card) -> Task:
+def task_of(card: Card) -> model.Task:
     """The declared decision process as the planner needs it.
 
     Its reward table and allowed actions are ``(L, A)`` over live states and action labels.
     """
     d, r = card.domain, card.reward
     here, there = r.paid_here(len(d.live_states), len(d.action_labels)), r.paid_there(d.state_labels)
-    return Task(d.horizon, r.range, d.allowed, here, can_end=bool(d.states.ends), entering=there, total=r.total)
+    return model.Task(d.horizon, r.range, d.allowed, here, can_end=bool(d.states.ends), entering=there, total=r.total)
 
 
 def declared_start(card: Card) -> Array | None:

@@ -8,19 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_serializer,
-)
+import pydantic
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=pydantic.BaseModel)
 # no card or recipe needs more than half of either; the parser takes 3.6 GB for a key of 30 000 parts
 _DEEPEST = 20
 _LARGEST = 4 << 20
@@ -33,7 +23,7 @@ _TOKENS = re.compile(
     re.DOTALL,
 )
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
+Name = Annotated[str, pydantic.Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
 """Name of a dataset, a recipe or a pointer: safe as a file name."""
 
 
@@ -44,9 +34,9 @@ def _scalable(budget: float) -> float:
     return budget
 
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Rho = Annotated[float, Field(gt=0, le=1e9), AfterValidator(_scalable)]
-Epsilon = Annotated[float, Field(gt=0, le=1e5), AfterValidator(_scalable)]
+Positive = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
+Rho = Annotated[float, pydantic.Field(gt=0, le=1e9), pydantic.AfterValidator(_scalable)]
+Epsilon = Annotated[float, pydantic.Field(gt=0, le=1e5), pydantic.AfterValidator(_scalable)]
 
 
 class CardError(Exception):
@@ -75,22 +65,22 @@ def exit_code(error: Exception) -> int:
     return getattr(error, "exit_code", 1)
 
 
-class Strict(BaseModel):
+class Strict(pydantic.BaseModel):
     """Unknown keys are errors, values do not change, and ``rho = "1"`` or ``rho = true`` is no number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
     # keys of later versions, with their defaults: a file that leaves them so keeps its digest
     later: ClassVar[Mapping[str, object]] = {}
     # keys of earlier versions, with what to do instead
     gone: ClassVar[Mapping[str, str]] = {}
 
-    @model_serializer(mode="wrap")
-    def _without_later(self, plain: SerializerFunctionWrapHandler) -> dict[str, object]:
+    @pydantic.model_serializer(mode="wrap")
+    def _without_later(self, plain: pydantic.SerializerFunctionWrapHandler) -> dict[str, object]:
         return {k: v for k, v in plain(self).items() if k not in self.later or v != self.later[k]}
 
-    @field_validator("*", mode="before")
+    @pydantic.field_validator("*", mode="before")
     @classmethod
-    def _take_whole_number(cls, value: object, info: ValidationInfo) -> object:
+    def _take_whole_number(cls, value: object, info: pydantic.ValidationInfo) -> object:
         """Turn a whole float into an integer: TOML writes a million as ``1e6``."""
         annotation = cls.model_fields[str(info.field_name)].annotation
         whole = annotation is int or int in get_args(annotation)
@@ -104,11 +94,11 @@ def validated(kind: type[M], values: object, where: str, **context: object) -> M
     """
     try:
         return kind.model_validate(values, context=context or None)
-    except ValidationError as e:
+    except pydantic.ValidationError as e:
         raise CardError(explain(e, where, kind)) from None
 
 
-def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
+def explain(error: pydantic.ValidationError, where: str, model: type[pydantic.BaseModel]) -> str:
     """One line a problem: the key, its value, the allowed ones, and the known key nearest to an unknown one."""
     lines: list[str] = []
     for e in error.errors():
@@ -127,7 +117,7 @@ def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
     return "\n".join(lines)
 
 
-def _models_at(model: type[BaseModel], path: Sequence[int | str]) -> list[type[BaseModel]]:
+def _models_at(model: type[pydantic.BaseModel], path: Sequence[int | str]) -> list[type[pydantic.BaseModel]]:
     """The tables that may stand at a path; places in lists and kinds of a union are no part of it."""
     models = [model]
     for part in path:
@@ -136,8 +126,8 @@ def _models_at(model: type[BaseModel], path: Sequence[int | str]) -> list[type[B
     return models
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _models_in(annotation: Any) -> list[type[pydantic.BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return [annotation]
     return [m for inner in get_args(annotation) for m in _models_in(inner)]
 

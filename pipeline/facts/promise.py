@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from pipeline.declaration import domain, toml
 from pipeline.declaration.card import AnyCard, Card, LqCard
-from pipeline.declaration.domain import Vector
-from pipeline.declaration.toml import table_in
 from pipeline.privacy.release import Running, ShuffledBits
 
 # an integer stays one: 40 is not written as 40.0
@@ -43,7 +42,7 @@ class Part(pydantic.BaseModel):
     @classmethod
     def _remember(cls, data: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
         part = handler(data)
-        if (keys := table_in(data)) is not None:
+        if (keys := toml.table_in(data)) is not None:
             part._keys = tuple(keys)
         return part
 
@@ -546,7 +545,7 @@ def _plant(card: LqCard, shared: Dump, snapshot: int | None) -> DeclaredPlant:
     )
 
 
-def vector_facts(v: Vector) -> DeclaredVector:
+def vector_facts(v: domain.Vector) -> DeclaredVector:
     """The declared names, scales and radius of an observation or control."""
     return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius, **present(center=v.center))
 

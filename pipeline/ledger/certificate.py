@@ -15,18 +15,16 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from typing import Literal
 
+from pipeline.declaration import code, source
 from pipeline.declaration.card import AnyCard, Card
-from pipeline.declaration.code import is_plugin
 from pipeline.declaration.domain import RECORDED
-from pipeline.declaration.source import MADE, only_flags_part
 from pipeline.facts.promise import CounterFacts, Guarantee, Joint, present
 from pipeline.facts.report import Certificate, Charged, Implementation, RegistryEntry, Report, Stewardship
 from pipeline.ledger.account import card_hash, look_fields
 from pipeline.ledger.attempts import Passed
 from pipeline.ledger.chain import Body, Entry
-from pipeline.privacy.losses import SpentBudget, spent_budget
+from pipeline.privacy import losses, release_file
 from pipeline.privacy.release import Mechanism, Release, total_rho
-from pipeline.privacy.release_file import describe_joint
 
 NOT_COVERED = (
     "what the people as a group have in common: that is what the policy is meant to learn",
@@ -109,7 +107,7 @@ def route_of(release: Release, intent: Entry | None) -> Route:
 
 def protected(card: AnyCard) -> str:
     """``person``; where the card says that its files name none, the record that it protects instead."""
-    return card.unit.user if card.unit.user == MADE.get(card.source.format) else "person"
+    return card.unit.user if card.unit.user == source.MADE.get(card.source.format) else "person"
 
 
 def unit_sentence(card: AnyCard) -> str:
@@ -133,7 +131,7 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route, reserve: Fr
     if (record := protected(card)) != "person":
         whose = f"the files name no people: one {record} is protected, and somebody with several as several"
     # a record that is gone would give the records behind it other numbers
-    rows = "any other" if only_flags_part(card.source) else "any, or none"
+    rows = "any other" if source.only_flags_part(card.source) else "any, or none"
     sentences = [
         whose,
         f"the number of people ({u.users_public}, declared) is public; one id's rows may be {rows}",
@@ -142,7 +140,7 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route, reserve: Fr
     ]
     if route.by == "played":
         return [sentences[1], *route.assumed]
-    if is_plugin(card.source.format):
+    if code.is_plugin(card.source.format):
         sentences.append(
             f"the log was read by {card.source.format}, which is not code of Reticent: that it makes the rows of one "
             "person from this person's rows alone is the word of its author"
@@ -331,7 +329,7 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body, ga
     ``calibration``: ``tight`` or ``paper`` (design §4).
     """
     mechanisms, joint = _all_of(release, gate)
-    cost = spent_budget(mechanisms, card.budget.delta, joint)
+    cost = losses.spent_budget(mechanisms, card.budget.delta, joint)
     who = protected(card)
     claim = f"differential privacy for {'the people' if who == 'person' else f'each {who}'} in the log"
     if card.kind == "synthetic" or release.noise != "os":
@@ -353,7 +351,7 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body, ga
     return Guarantee.model_validate(facts)
 
 
-def _sentence(card: AnyCard, release: Release, cost: SpentBudget) -> str:
+def _sentence(card: AnyCard, release: Release, cost: losses.SpentBudget) -> str:
     if release.noise == "none" or cost["epsilon"] is None or cost["delta"] is None:
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one {protected(card)}, meaning {unit_sentence(card)}"
@@ -422,7 +420,7 @@ def counter_facts(release: Release) -> CounterFacts | None:
 
 def joint_of(release: Release) -> Joint | None:
     """The joint bound of a release's tables, where they have one."""
-    return None if release.joint is None else Joint.model_validate(describe_joint(release))
+    return None if release.joint is None else Joint.model_validate(release_file.describe_joint(release))
 
 
 def certificate(

@@ -13,21 +13,9 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from pipeline.declaration.card import AnyCard
-from pipeline.ledger import attempts
-from pipeline.ledger.account import (
-    Account,
-    Allowance,
-    account_of,
-    apart_from,
-    change_of_registration,
-    commit_of,
-    intents_of,
-    left_for,
-    refuse_beyond,
-)
-from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_seeded, refuse_taken_over
+from pipeline.ledger import account as accounts
+from pipeline.ledger import attempts, database
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head, entries_of
-from pipeline.ledger.database import Chain, open_engine
 from pipeline.ledger.people import claim, key_file, known_key, knows_people, refuse_second_key
 from pipeline.ledger.publication import OperatorKey, key_body, publications, registered_keys
 
@@ -44,7 +32,7 @@ class Ledger:
 
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self.where = where
-        self._chain = Chain(engine, where, lambda: now())
+        self._chain = database.Chain(engine, where, lambda: now())
 
     # reading
 
@@ -67,19 +55,19 @@ class Ledger:
         """Names of all registered lineages."""
         return list(dict.fromkeys(e.lineage for e in self.entries() if e.kind == "REGISTER"))
 
-    def account(self, lineage: str) -> Account:
+    def account(self, lineage: str) -> accounts.Account:
         """Cap and spending of a registered lineage."""
-        return account_of(self.entries(), lineage, self.where)
+        return accounts.account_of(self.entries(), lineage, self.where)
 
-    def left(self, lineage: str, joining: Fraction = Fraction(1)) -> Allowance:
+    def left(self, lineage: str, joining: Fraction = Fraction(1)) -> accounts.Allowance:
         """The largest charge that is allowed now; ``joining``: the part that a person pays who leaves or joins."""
         entries = self.entries()
-        account_of(entries, lineage, self.where)
-        return left_for(entries, lineage, now(), joining)
+        accounts.account_of(entries, lineage, self.where)
+        return accounts.left_for(entries, lineage, now(), joining)
 
     def committed(self, lineage: str, run_key: str) -> Entry | None:
         """The COMMIT of a key, if there is one."""
-        return commit_of(self.entries(), lineage, run_key)
+        return accounts.commit_of(self.entries(), lineage, run_key)
 
     # entries that charge nothing
 
@@ -93,7 +81,7 @@ class Ledger:
         Raises CardError if a registered field differs and ``amend`` is not set, or it is too late to change it.
         """
         with self._chain.open() as page:
-            change = change_of_registration(page.entries, card, amend)
+            change = accounts.change_of_registration(page.entries, card, amend)
             entry = None if change is None else page.append(card.name, *change)
             # both or neither: a run would not tell of a look that a kill left out
             if (body := look(entries_of(page.entries, card.name, "INSPECT"))) is not None:
@@ -103,7 +91,7 @@ class Ledger:
     def claim(self, lineage: str, people: Sequence[Sequence[str]], key: bytes) -> list[str | None]:
         """Claim people for a lineage: :func:`pipeline.ledger.people.claim`."""
         with self._chain.open() as page:
-            return claim(page.connection, lineage, apart_from(page.entries, lineage), people, key)
+            return claim(page.connection, lineage, accounts.apart_from(page.entries, lineage), people, key)
 
     def knows_people(self) -> bool:
         """Whether any person was ever claimed."""
@@ -154,21 +142,21 @@ class Ledger:
         """
         with self._chain.open() as page:
             entries = page.entries
-            account_of(entries, lineage, self.where)
-            rho = rho(entries) if callable(rho) else left_to_pay(entries, lineage, run_key, rho)
-            if commit_of(entries, lineage, run_key) is not None:
+            accounts.account_of(entries, lineage, self.where)
+            rho = rho(entries) if callable(rho) else attempts.left_to_pay(entries, lineage, run_key, rho)
+            if accounts.commit_of(entries, lineage, run_key) is not None:
                 raise BudgetError(f"{lineage}: this release is committed; it is replayed, never drawn again")
-            earlier = [e.seq for e in intents_of(entries, lineage, run_key)]
+            earlier = [e.seq for e in accounts.intents_of(entries, lineage, run_key)]
             if holder is not None and (alive := attempts.living(page.connection, earlier, holder.place)):
                 raise BudgetError(
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
             refuse_second_key(entries, body)
-            refuse_drain(entries, lineage, run_key, body)
+            attempts.refuse_drain(entries, lineage, run_key, body)
             joining = min(Fraction(body.get("rho_add_remove", rho)), rho) / rho if rho else Fraction(1)
-            refuse_beyond(left_for(entries, lineage, now(), joining), lineage, rho)
-            noted = {} if holder is None else NOTED
+            accounts.refuse_beyond(accounts.left_for(entries, lineage, now(), joining), lineage, rho)
+            noted = {} if holder is None else attempts.NOTED
             fields = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **noted}
             e = page.append(lineage, "INTENT", {**fields, **body})
             attempts.end_leases(page.connection, earlier)
@@ -179,7 +167,7 @@ class Ledger:
     def draw(self, intent: Entry) -> Entry:
         """Append DRAW: noise is drawn for an attempt from now on; AttemptLostError if a later one took it over."""
         with self._chain.open() as page:
-            refuse_taken_over(page.entries, intent)
+            attempts.refuse_taken_over(page.entries, intent)
             body = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"], "intent": intent.seq}
             return page.append(intent.lineage, "DRAW", body)
 
@@ -212,14 +200,14 @@ class Ledger:
         Raises BudgetError if the lineage is registered as real, and the noise was not the operating system's.
         """
         with self._chain.open() as page:
-            committed = commit_of(page.entries, intent.lineage, intent.body["run_key"])
+            committed = accounts.commit_of(page.entries, intent.lineage, intent.body["run_key"])
             if committed is None:
                 if was_overtaken(page.entries, intent):
                     raise AttemptLostError(
                         f"{intent.lineage}: a later night is committed; this draw is lost, its spend stays"
                     )
-                refuse_seeded(page.entries, intent, body)
-                spent = account_of(page.entries, intent.lineage, self.where).lost
+                attempts.refuse_seeded(page.entries, intent, body)
+                spent = accounts.account_of(page.entries, intent.lineage, self.where).lost
                 fields = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"]}
                 fields |= {"intent": intent.seq, "spent": str(spent)}
                 return page.append(intent.lineage, "COMMIT", {**fields, **body})
@@ -243,5 +231,5 @@ def open_ledger(where: Path | str, *, create: bool) -> Ledger:
     Raises BudgetError if it does not exist and ``create`` is False: a missing ledger means refuse, never "start at
     zero".
     """
-    engine, shown = open_engine(where, create=create)
+    engine, shown = database.open_engine(where, create=create)
     return Ledger(engine, shown)

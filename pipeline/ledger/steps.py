@@ -18,10 +18,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from pipeline.ledger.account import commit_of, registration
-from pipeline.ledger.attempts import may_have_drawn, taken_over
+from pipeline.ledger import account, attempts, looks
 from pipeline.ledger.chain import Body, Entry, canonical_hash, entries_of
-from pipeline.ledger.looks import is_look
 from pipeline.privacy.continual import Factorisation, continual, each_night, squared_weights
 from pipeline.privacy.release import PLAYED, Mechanism, Running, total_rho
 from pipeline.privacy.release_file import mechanism_from
@@ -72,7 +70,7 @@ def answers_of(joint: Body | None) -> set[str]:
 
     ``joint``: of an INTENT or a certificate; None where it has none.
     """
-    if joint is None or not is_look({"joint": joint}):
+    if joint is None or not looks.is_look({"joint": joint}):
         return set()
     return {name for s in joint["evaluate"]["sums"] for name in s["tables"]}
 
@@ -107,7 +105,7 @@ def committed_steps(entries: Sequence[Entry], lineage: str, key: str) -> list[St
     """Committed steps of a counter, oldest first."""
     steps: list[Step] = []
     for intent in counter_intents(entries, lineage, key):
-        commit = commit_of(entries, lineage, intent.body["run_key"])
+        commit = account.commit_of(entries, lineage, intent.body["run_key"])
         if commit is not None and commit.body["intent"] == intent.seq:
             steps.append(Step(intent.body["counter"]["night"], intent.body["counter"]["since"], intent, commit))
     return steps
@@ -128,17 +126,17 @@ def step_price(
 
     ``mechanisms``: with their ``running`` cost; one without Gaussian noise is a ValueError.
     """
-    drawn = [e.body["counter"] for e in before if may_have_drawn(entries, e)]
+    drawn = [e.body["counter"] for e in before if attempts.may_have_drawn(entries, e)]
     if not drawn:
         # attempts that died before they drew have paid for the counter
-        return max(Fraction(0), counter_loss(mechanisms) - taken_over(entries, before))
+        return max(Fraction(0), counter_loss(mechanisms) - attempts.taken_over(entries, before))
     maybe_drawn = {t for step in drawn for t in range(step["since"], step["night"] + 1)}
     redrawn = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
     drawn_twice: list[Mechanism] = []
     for m in mechanisms:
         due = [row for t in redrawn for row in time_of(counter, m.table)[0].rows(t)]
         drawn_twice.append(replace(m, running=Running(squared_weights(due), 1, 1.0)))
-    return max(Fraction(0), counter_loss(drawn_twice) - taken_over(entries, before))
+    return max(Fraction(0), counter_loss(drawn_twice) - attempts.taken_over(entries, before))
 
 
 def counter_loss(mechanisms: Sequence[Mechanism], joint: Body | None = None) -> Fraction:
@@ -195,7 +193,7 @@ def _problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
     intents = counter_intents(entries, lineage, key)
     # variances and sensitivities are part of the key: where every INTENT has its own, all steps drew the same noise
     for e in intents:
-        registered = registration([r for r in entries if r.seq < e.seq], lineage)
+        registered = account.registration([r for r in entries if r.seq < e.seq], lineage)
         if counter_key(lineage, str(registered.get("domain_hash")), e.body) != key:
             return f"entry {e.seq} is of another domain, of other dates, or of other variances than its counter"
     # what a step is charged follows from the cost that its tables list, and no key tells that

@@ -17,9 +17,8 @@ from pipeline.ledger.steps import charge_problem, noise_problem, same_number
 from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.release import HELD_OUT, total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
+from pipeline.statistics import linear_plan, private_sum
 from pipeline.statistics.held_out import held_out_loss, joint_loss, lq_loss, one_step_loss
-from pipeline.statistics.linear_plan import declared_map, features_digest
-from pipeline.statistics.private_sum import ONLINE
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 
@@ -59,7 +58,7 @@ def _file_checks(folder: Path, proof: Body, older: str | None) -> Iterator[Check
     """Checks that need the run's folder alone."""
     yield _guarded("the loss, recomputed from the listed mechanisms", lambda: _loss(proof))
     # of an online agent its recipe is the declaration
-    if "joint" in proof and proof["joint"].get("variant") != ONLINE:
+    if "joint" in proof and proof["joint"].get("variant") != private_sum.ONLINE:
         what = "the joint loss, recomputed from scales and declarations"
         yield _unless_older(_guarded(what, lambda: _joint(folder, proof)), older)
     if "counter" in proof:
@@ -143,8 +142,8 @@ def _joint(folder: Path, proof: Body) -> str | None:
     regressions = facts["learn"].get("regressions") if variant == HELD_OUT else facts
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
     if regressions is not None and variant not in ("linear_quadratic", "one_step"):
-        features = declared_map(policy["features"])
-        if features_digest(features) != regressions["features_sha256"]:
+        features = linear_plan.declared_map(policy["features"])
+        if linear_plan.features_digest(features) != regressions["features_sha256"]:
             return "policy.json declares other features than the release was charged for"
     if variant == "linear_quadratic":
         if policy["bounds"] != facts["bounds"]:

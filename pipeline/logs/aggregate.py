@@ -22,9 +22,8 @@ import pyarrow.parquet as pq
 from pipeline.arrays import Hashes, Integers
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs import contribution_bounding as bounding
-from pipeline.logs.elsewhere import Seen
+from pipeline.logs import elsewhere, store
 from pipeline.logs.parts import Split
-from pipeline.logs.store import CANONICAL, Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums, Tables
@@ -41,7 +40,7 @@ PARTS_TOGETHER = 16
 _PIECE_ROWS = 1 << 15
 
 
-def aggregate(snapshot: Snapshot, card: Card, resources: Resources = HERE) -> ExactSums:
+def aggregate(snapshot: store.Snapshot, card: Card, resources: Resources = HERE) -> ExactSums:
     """Sum a snapshot, a batch of rows in memory at a time.
 
     ``card``: the card of ``ingest``: tables, caps and the lattice of rewards.
@@ -68,12 +67,12 @@ def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
 def _place_batches(parts: Sequence[Path], card: Card) -> Iterator[pl.DataFrame]:
     """Yield the places of all rows; batches hold whole people only if the card bounds a sum over a person."""
     if not bounding.needs_whole_users(card):
-        return read_parts(parts, card, _places(card), BATCH_ROWS)
-    people = bounding.group_users(read_parts(parts, card, [pl.col(needed(card))], BATCH_ROWS))
+        return read_parts(parts, card, _places(card))
+    people = bounding.group_users(read_parts(parts, card, [pl.col(needed(card))]))
     return (_bound(users, card).select(_places(card)) for users in people)
 
 
-def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
+def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr]) -> Iterator[pl.DataFrame]:
     """Yield columns of part files and :data:`IDENTITY`, a batch in memory at a time; the caps are checked again."""
     footers = [pq.read_metadata(part) for part in parts]
     lengths: list[int] = [footer.num_rows for footer in footers]
@@ -84,7 +83,7 @@ def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr],
         rows = pl.scan_parquet([part for part, *_ in group], glob=False)
         present = rows.select(columns).collect_schema()
         identity = [name for name in bounding.IDENTITY if name not in present]
-        for batch in rows.select(*columns, *identity).collect_batches(chunk_size=size, maintain_order=True):
+        for batch in rows.select(*columns, *identity).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
             caps.check(batch)
             yield batch
 
@@ -161,7 +160,7 @@ class CountSums:
         grid = _grid(self.card)
         return {"visits": np.zeros(np.prod(grid), np.int64), "steps": np.zeros(np.prod(grid[:-1]), np.int64)}
 
-    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+    def add(self, sums: Sums, parts: Sequence[Path], seen: elsewhere.Seen) -> None:
         """Add the rows of part files, a batch in memory at a time."""
         for placed in _place_batches(parts, self.card):
             self.place(sums, placed)
@@ -245,7 +244,7 @@ def closed(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
 
 
 def count_new(
-    snapshots: Sequence[Snapshot],
+    snapshots: Sequence[store.Snapshot],
     card: Card,
     seen: Hashes,
     key: bytes,
@@ -263,7 +262,7 @@ def count_new(
     Returns tables of the leaf, and the hashes ``(k, hash_width)`` to add.
     """
     columns = [*dict.fromkeys([*needed(card), *(("terminated", "truncated") if whole else ())])]
-    sums = dict(count_rows(pl.DataFrame(schema={name: CANONICAL[name] for name in columns}), card))
+    sums = dict(count_rows(pl.DataFrame(schema={name: store.CANONICAL[name] for name in columns}), card))
     if arms is not None:
         sums |= arms.layout.one(([], [], []))
     earlier = bounding.hash_frame(seen)

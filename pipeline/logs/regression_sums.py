@@ -23,10 +23,9 @@ import pyarrow.parquet as pq
 
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, LqCard
-from pipeline.logs.aggregate import BATCH_ROWS, PARTS_TOGETHER, read_parts, successor
+from pipeline.logs import elsewhere, store
+from pipeline.logs.aggregate import PARTS_TOGETHER, read_parts, successor
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, keyed_hash
-from pipeline.logs.elsewhere import Seen
-from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, reporter, sum_snapshot
 from pipeline.mdp.features import ObservedMap
 from pipeline.statistics.layout import as_integers
@@ -42,7 +41,7 @@ def in_second_half(users: pl.Series, salt: str) -> pl.Series:
 
 
 def tally(
-    snapshot: Snapshot,
+    snapshot: store.Snapshot,
     card: Card,
     lattice: int,
     reward_steps: tuple[int, int],
@@ -95,9 +94,9 @@ class TallySums:
         sizes = {"visits": cells * (self._shape[-1] + 1), "rewards": cells}
         return {f"{side} {name}": np.zeros(size, dtype=np.int64) for side in self.sides for name, size in sizes.items()}
 
-    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+    def add(self, sums: Sums, parts: Sequence[Path], seen: elsewhere.Seen) -> None:
         """Add the rows of part files, a batch in memory at a time."""
-        for rows in read_parts(parts, self.card, self.columns, BATCH_ROWS):
+        for rows in read_parts(parts, self.card, self.columns):
             if self.split:
                 second = in_second_half(rows["user_id"], self.card.name)
                 self.add_rows(sums, "D'", rows.filter(second))
@@ -153,7 +152,7 @@ class LqSummation:
         """Zero tables ``gram (n+d, n+d)`` and ``target (n+d, n)``."""
         return self.layout.add(())
 
-    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+    def add(self, sums: Sums, parts: Sequence[Path], seen: elsewhere.Seen) -> None:
         """Add the rows of part files, a batch in memory at a time."""
         for rows, read in read_transitions(parts, self.card, _VECTOR_ROWS):
             for name, part in self.layout.add([rows]).items():
@@ -161,7 +160,7 @@ class LqSummation:
             seen(read)
 
 
-def lazy_lq_sums(layout: LqSums, snapshot: Snapshot, card: LqCard, resources: Resources) -> SummedRows:
+def lazy_lq_sums(layout: LqSums, snapshot: store.Snapshot, card: LqCard, resources: Resources) -> SummedRows:
     """Sums of a snapshot, which is read only when they are used."""
     return SummedRows(snapshot.kind, lambda: sum_snapshot(LqSummation(layout, card), snapshot, resources))
 
@@ -200,7 +199,7 @@ class ObservedRows:
     ``features``, ``onto``: the declared feature map, and that of next observations; None: the same.
     """
 
-    snapshot: Snapshot
+    snapshot: store.Snapshot
     card: Card = field(repr=False)
     features: ObservedMap
     resources: Resources = HERE
@@ -208,7 +207,7 @@ class ObservedRows:
 
     def __call__(self, h: int, side: Side) -> Iterator[StepRows]:
         """Yield the rows of step ``h``, from 0, of the people of a side, without those whose successor is unknown."""
-        piece_rows = max(1, _NUMBERS // (len(self.features.actions) * self.dimension))
+        piece_rows = max(1, _NUMBERS // (len(self.features.actions) * self.features.dimension))
         by_step = self._by_step
         for rows in self._read() if by_step is None else by_step.get(h, []):
             of_step = rows.filter(pl.col("step") == h) if by_step is None else rows
@@ -236,14 +235,9 @@ class ObservedRows:
         columns.append(successor(_steps_apart(self.card)).alias("onto"))
         columns += [] if self.card.reward.table else [pl.col("reward")]
         seen = reporter(self.resources.progress, self.snapshot.rows)
-        for rows in read_parts(self.snapshot.part_files, self.card, columns, BATCH_ROWS):
+        for rows in read_parts(self.snapshot.part_files, self.card, columns):
             seen(len(rows))
             yield rows.filter(pl.col("onto").is_not_null())
-
-    @property
-    def dimension(self) -> int:
-        """Length d of a feature vector."""
-        return self.features.dimension
 
     def _batch(self, rows: pl.DataFrame, h: int) -> StepRows:
         ends, size = self.card.domain.states.first_terminal, self.features.size

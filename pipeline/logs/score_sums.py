@@ -15,10 +15,7 @@ import polars as pl
 
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card
-from pipeline.logs.aggregate import BATCH_ROWS, needed, read_parts
-from pipeline.logs.contribution_bounding import group_users
-from pipeline.logs.elsewhere import Seen
-from pipeline.logs.store import Snapshot
+from pipeline.logs import aggregate, contribution_bounding, elsewhere, store
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import MomentLayout
@@ -37,7 +34,7 @@ class PeopleSums(ABC):
     @property
     def columns(self) -> list[str]:
         """Columns that are read."""
-        return needed(self.people_of)
+        return aggregate.needed(self.people_of)
 
     @abstractmethod
     def zero(self) -> dict[str, Integers]:
@@ -47,10 +44,10 @@ class PeopleSums(ABC):
     def add_rows(self, sums: Sums, rows: pl.DataFrame) -> None:
         """Add the rows of whole people, sorted by person, episode and step."""
 
-    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+    def add(self, sums: Sums, parts: Sequence[Path], seen: elsewhere.Seen) -> None:
         """Add the rows of part files, each of which holds whole users in order."""
         card = self.people_of
-        for users in group_users(read_parts(parts, card, [pl.col(self.columns)], BATCH_ROWS)):
+        for users in contribution_bounding.group_users(aggregate.read_parts(parts, card, [pl.col(self.columns)])):
             self.add_rows(sums, users)
             seen(len(users))
 
@@ -90,7 +87,7 @@ class ScoreSums(PeopleSums):
     def columns(self) -> list[str]:
         """Columns of counts, and the behaviour probability if the card maps it: a score may use it."""
         extra = [] if self.card.source.columns.behavior_prob is None else ["behavior_prob"]
-        return needed(self.card) + extra
+        return aggregate.needed(self.card) + extra
 
     def zero(self) -> dict[str, Integers]:
         """Tables of zeros."""
@@ -106,7 +103,7 @@ class ScoreSums(PeopleSums):
 
 
 def sum_scores(
-    snapshot: Snapshot, card: Card, layout: MomentLayout, scores: Scores, resources: Resources = HERE
+    snapshot: store.Snapshot, card: Card, layout: MomentLayout, scores: Scores, resources: Resources = HERE
 ) -> ExactSums:
     """Score the people of a snapshot and add up, a batch of people in memory at a time.
 

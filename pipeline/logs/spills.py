@@ -19,12 +19,10 @@ import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.files import open_private, private_folder, whole_file
+from pipeline.logs import decode, elsewhere, store
 from pipeline.logs.contribution_bounding import DELIVERED, USER, keyed_hash
-from pipeline.logs.decode import list_text
-from pipeline.logs.elsewhere import Seen
 from pipeline.logs.rules import BY_NAME, null_user
 from pipeline.logs.sources import Sources, read_batches, reader_digest
-from pipeline.logs.store import quarantine_schema
 
 # most rows of one person in one ingest: those of a usual partition
 MOST_ROWS = 1 << 20
@@ -148,7 +146,7 @@ class ReadFiles:
         names = self.sources.names[self.first : self.last]
         return f"{names[0]} to {names[-1]}" if len(names) > 1 else "".join(names)
 
-    def __call__(self, seen: Seen) -> Share:
+    def __call__(self, seen: elsewhere.Seen) -> Share:
         """Read every record once; file those without a known person as ``malformed.parquet`` beside.
 
         Raises LogError if a file cannot be read to its end.
@@ -331,7 +329,7 @@ def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Ser
 
 
 def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:
-    rule, empty = BY_NAME["malformed_line"], pl.lit(None, dtype=quarantine_schema(card)["source"])
+    rule, empty = BY_NAME["malformed_line"], pl.lit(None, dtype=store.quarantine_schema(card)["source"])
     head = {"rule": pl.lit(rule.name), "effect": pl.lit(str(rule.effect)), "file": pl.lit(name)}
     return lines.select(**head, line="line", text="text", source=empty)
 
@@ -342,7 +340,7 @@ def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, nam
     cells = [_as_text(role, raw.schema).alias(column) for column, role in source.items()]
     rows = pl.concat([entries, raw[entries["row"]]], how="horizontal")
     rows = rows.with_columns(file=pl.lit(pl.Series(names)).gather(pl.col("file")), source=pl.struct(cells))
-    return rows.select(pl.col(name).cast(dtype) for name, dtype in quarantine_schema(card).items())
+    return rows.select(pl.col(name).cast(dtype) for name, dtype in store.quarantine_schema(card).items())
 
 
 def file_all(rule: str, raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
@@ -355,6 +353,6 @@ def file_all(rule: str, raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]
 
 def _as_text(column: str, schema: pl.Schema) -> pl.Expr:
     if isinstance(schema[column], pl.List):
-        return list_text(pl.col(column))
+        return decode.list_text(pl.col(column))
     text = pl.col(column).cast(pl.String)
     return pl.coalesce(DELIVERED, text) if column == USER and DELIVERED in schema else text

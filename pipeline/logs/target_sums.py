@@ -13,9 +13,7 @@ import polars as pl
 
 from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card, task_of
-from pipeline.logs.aggregate import person_rows, successor
-from pipeline.logs.score_sums import PeopleSums
-from pipeline.logs.store import Snapshot
+from pipeline.logs import aggregate, score_sums, store
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums, Tables, as_integers
@@ -26,7 +24,7 @@ DECLARED_STEPS = 1 << 20
 
 
 def sum_targets(
-    snapshot: Snapshot, plan: TargetPlan, question: TargetQuestion | None, resources: Resources = HERE
+    snapshot: store.Snapshot, plan: TargetPlan, question: TargetQuestion | None, resources: Resources = HERE
 ) -> ExactSums:
     """Sum one stage of a snapshot, a batch of whole people in memory at a time.
 
@@ -46,11 +44,11 @@ def add_targets(plan: TargetPlan, question: TargetQuestion | None, people: Itera
 
 def person_sums(plan: TargetPlan, question: TargetQuestion | None, person: Person) -> Tables:
     """Contribution of a person to the tables of a stage."""
-    return add_targets(plan, question, [person_rows(person, plan.card)]).tables
+    return add_targets(plan, question, [aggregate.person_rows(person, plan.card)]).tables
 
 
 @dataclass(frozen=True)
-class TargetSums(PeopleSums):
+class TargetSums(score_sums.PeopleSums):
     """Counts and targets of one stage.
 
     ``plan``: card, lattices and caps.
@@ -80,7 +78,7 @@ class TargetSums(PeopleSums):
         if rows.is_empty():
             return
         card = self.plan.card
-        rows = rows.with_columns(successor(card).alias("next_state"))
+        rows = rows.with_columns(aggregate.successor(card).alias("next_state"))
         user = rows["user_id"].rle_id().to_numpy().astype(np.int64)
         step, state, action = (rows[c].to_numpy().astype(np.int64) for c in ("step", "state", "action"))
         L, A = len(card.domain.live_states), len(card.domain.action_labels)  # noqa: N806

@@ -33,9 +33,8 @@ import numpy as np
 import polars as pl
 
 from pipeline.arrays import Array, Bools, Integers
+from pipeline.declaration import source, toml
 from pipeline.declaration.card import Card, CardError
-from pipeline.declaration.source import constant
-from pipeline.declaration.toml import LogError
 from pipeline.facts.promise import Dump
 from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.decode import decode, number_of, number_steps, order_of, unfold
@@ -84,7 +83,7 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
         share = min(1.0, PEOPLE / max(1, snapshot.users), _ROWS / max(1, snapshot.source_rows))
         names |= {} if card.source.order_by is None else {"order": card.source.order_by}
         rows = _rows(sources, card, list(names), share)
-    except (CardError, LogError) as e:
+    except (CardError, toml.LogError) as e:
         return _facts(str(e), [])
     dates = {role: days for role in names if (days := _days(rows[f"raw_{role}"])) is not None}
     rows = rows.with_columns(**{f"raw_{role}": days for role, days in dates.items()})
@@ -163,7 +162,7 @@ def _with_all_columns(sources: Sources, card: Card) -> tuple[Sources, dict[str, 
     extended = replace(sources, files=files, roles={**sources.roles, **beside}, dtypes=dtypes)
     roles = card.log.steps if card.source.layout == "wide" else sources.roles
     named = {
-        role: column if isinstance(column, str) else ", ".join(c for c in column if constant(c) is None)
+        role: column if isinstance(column, str) else ", ".join(c for c in column if source.constant(c) is None)
         for role, column in roles.items()
         if role.partition("@")[0] not in _NOT_MEASURED
     }
@@ -182,7 +181,7 @@ def _rows(sources: Sources, card: Card, read: list[str], share: float) -> pl.Dat
         for _, frame in read_batches(sources, card, index)
     ]
     if not frames:
-        raise LogError(f"{card.name}: the files hold no rows")
+        raise toml.LogError(f"{card.name}: the files hold no rows")
     raw = pl.concat(frames, how="vertical_relaxed")
     steps = raw
     if card.source.layout == "wide":

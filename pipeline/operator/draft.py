@@ -25,8 +25,7 @@ import polars as pl
 from pipeline.declaration.card import MOST
 from pipeline.declaration.numbers import clean
 from pipeline.declaration.toml import CardError
-from pipeline.logs.contribution_bounding import canonical
-from pipeline.logs.decode import read_flag
+from pipeline.logs import contribution_bounding, decode
 from pipeline.operator import look as looking
 from pipeline.operator.look import PART, Answers, Column, Look, QuestionError, Read, look_at, plain_name
 from pipeline.operator.proposal import FRAME_FILE, NAMED, Draft, Key, listed, patterns, quoted
@@ -357,7 +356,7 @@ class _Log:
         return Endings(
             paid_last=paid_last,
             repeated=repeated,
-            flagged=flag is not None and share_on_last(read_flag(flag.cells)["value"]) >= _MOST,
+            flagged=flag is not None and share_on_last(decode.read_flag(flag.cells)["value"]) >= _MOST,
             closing=closing,
         )
 
@@ -480,7 +479,7 @@ class _Log:
         over = ordered.select("user", past=pl.col("paid").cum_sum().over("user", "episode") > pl.col("paid"))
         if "terminated" in self.role or over.filter("past")["user"].n_unique() < FEWEST:
             return
-        if read_flag(paid.cells)["unread"].any():
+        if decode.read_flag(paid.cells)["unread"].any():
             self.notes.append(
                 "rows follow the one that is paid, and the state does not say who was: a policy that is paid earlier "
                 f"looks better than it is; add a column that ends an episode when it is paid ({paid.name!r} holds "
@@ -996,7 +995,7 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
     people = columns[role["user"]]
     ids = pl.DataFrame({"user": people.cells, "episode": columns[role.get("episode", role["user"])].cells})
     order = columns[role["order"]].values if "order" in role else pl.lit(0.0)
-    rows = ids.select(canonical(pl.all())).with_columns(order=order)
+    rows = ids.select(contribution_bounding.canonical(pl.all())).with_columns(order=order)
     row_users = rows["user"]
     if role.get("order") in read.optional:
         # the outcome of an episode stands behind its rows if its file has no date

@@ -18,14 +18,11 @@ from pipeline.arrays import Bools, Integers
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.domain import Vector
 from pipeline.facts.promise import Dump
-from pipeline.logs.aggregate import count_rows
-from pipeline.logs.contribution_bounding import canonical
-from pipeline.logs.rules import BY_NAME
+from pipeline.logs import aggregate, contribution_bounding, rules
 from pipeline.logs.store import Snapshot, set_aside
 from pipeline.operator.confounding import NO_COLUMN, TOO_FEW, hidden_state
 from pipeline.privacy.budget import largest_delta
-from pipeline.statistics.ask import Ask
-from pipeline.statistics.calibration import count_sum
+from pipeline.statistics import ask, calibration
 
 _MEND = {
     TOO_FEW: "judge by what is known of who decided; fewer states or more people can be tested",
@@ -110,7 +107,7 @@ def behaviour(card: Card, visits: Integers) -> list[Dump]:
 def noise(card: Card, n_sa: Integers, allowed: Bools, budget: str, share: float) -> Dump:
     """Compare visits with the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
-    table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
+    table = next(m for m in calibration.count_sum(card, ask.Ask(rho=rho)).mechanisms if m.table == "n_sas")
     deviation = table.standard_deviation * float(np.sqrt(table.shape[-1]))
     # a state that never occurs at a step needs no advice there
     usable = allowed & (n_sa.sum(-1, keepdims=True) > 0)
@@ -137,7 +134,7 @@ def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None 
     visits = np.zeros((d.horizon, len(d.live_states), len(d.action_labels)), dtype=np.int64)
     n_sa, successors = np.zeros((d.table_steps, *visits.shape[1:]), dtype=np.int64), np.int64(0)
     for part in snapshot.part_files:
-        tables = count_rows(pl.read_parquet(part, columns=_COLUMNS), card)
+        tables = aggregate.count_rows(pl.read_parquet(part, columns=_COLUMNS), card)
         n_sa += tables["n_sa"]
         successors = successors + tables["n_sas"].sum((0, 1, 2))
     scan, reward = pl.scan_parquet(snapshot.part_files), pl.col("reward")
@@ -183,7 +180,7 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> Dump:
         episodes = users.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
         by_length += np.bincount(episodes["length"].to_numpy(), minlength=len(by_length))
         people.update(dict(episodes.group_by("user_id").len("n").group_by("n").len("people").iter_rows()))
-    named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
+    named = [name for name in rules.BY_NAME if name in snapshot.quarantined or name in card.tolerance]
     return {
         "dataset": card.name,
         "kind": card.kind,
@@ -195,7 +192,7 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> Dump:
         "rules": [
             {
                 "rule": name,
-                "effect": BY_NAME[name].effect,
+                "effect": rules.BY_NAME[name].effect,
                 "rows": snapshot.quarantined.get(name, 0),
                 "share": snapshot.quarantined.get(name, 0) / max(1, snapshot.source_rows),
                 "tolerance": card.tolerance.get(name),
@@ -218,7 +215,7 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> Dump:
 def _over_cap(snapshot: Snapshot, card: AnyCard) -> Dump:
     """Count people above the cap and their dropped episodes in the quarantine; null if it was purged."""
     columns = card.source.columns
-    user = canonical(pl.col("source").struct.field(columns.user_id)).alias("user")
+    user = contribution_bounding.canonical(pl.col("source").struct.field(columns.user_id)).alias("user")
     # without an episode column each row is an episode
     episode = pl.col("line") if columns.episode_id is None else pl.col("source").struct.field(columns.episode_id)
     with set_aside(snapshot) as files:

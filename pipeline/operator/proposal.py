@@ -16,8 +16,7 @@ from pipeline.declaration.toml import CardError, explain
 from pipeline.evaluation.coverage import TABULAR, outside
 from pipeline.facts.evaluation import GATE, people_needed, share_that_judges
 from pipeline.files import whole_file, write_file
-from pipeline.statistics.ask import Ask
-from pipeline.statistics.calibration import signal_to_noise
+from pipeline.statistics import ask, calibration
 
 # the drafted recipe's budget, and the share of the people who teach by it
 _RHO, _TEACHING = 0.5, 0.5
@@ -63,7 +62,7 @@ class Draft:
         """Agent of the recipe, and why it is that one."""
         card = self._card()
         people = card.unit.users_public
-        if signal_to_noise(card, Ask(rho=_RHO), people * _TEACHING).ratio < 1:
+        if calibration.signal_to_noise(card, ask.Ask(rho=_RHO), people * _TEACHING).ratio < 1:
             return "dp-one-step", "for this many states and actions noise would drown counts of successors"
         share = share_that_judges(people, "dp-apvi", _RHO)
         if self._single and share and outside(TABULAR, card, share, Fraction(_RHO) * (1 - GATE)):

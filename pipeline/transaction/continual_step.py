@@ -38,11 +38,9 @@ from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.numbers import number
 from pipeline.facts.promise import present
 from pipeline.files import private_folder, remove_file, sync_all, write_file
-from pipeline.ledger.account import reserve_of
-from pipeline.ledger.attempts import passed_gate
+from pipeline.ledger import account, attempts, looks
 from pipeline.ledger.chain import Body, BudgetError, Entry, canonical_hash
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.looks import RECIPE
 from pipeline.ledger.steps import Step, committed_steps, counter_intents, counter_key, overtaken, step_price
 from pipeline.logs.aggregate import Arms, count_new
 from pipeline.logs.contribution_bounding import hash_width
@@ -53,9 +51,8 @@ from pipeline.privacy.continual import Factorisation, each_night
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import PLAYED, Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.layout import ExactSums
+from pipeline.statistics import layout, private_sum
 from pipeline.statistics.played import Allocation, PlayedLayout
-from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import WHOLE, Gate, key_of
 from pipeline.transaction.release_once import check_snapshot, claim_fields, key_fields, keyed_by, pass_gate
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, replay, transaction
@@ -239,10 +236,10 @@ class ContinualRelease:
     """
 
     card: Card
-    sums: PrivateSum
+    sums: private_sum.PrivateSum
     first: date
     gate: Gate | None = None
-    played: PrivateSum | None = None
+    played: private_sum.PrivateSum | None = None
     play: Allocation | None = None
     closed: bool = False
 
@@ -385,13 +382,13 @@ def append_step(
         if waiting:
             check_snapshot(waiting[-1], card, waiting[-1].number)
         # a lost key is refused before anything is charged
-        key_mark = key_fields(lineage) if reserve_of(entries, card.name) else {}
+        key_mark = key_fields(lineage) if account.reserve_of(entries, card.name) else {}
         split = keyed_by(lineage, HERE).split if key_mark else None
         # of what came in under this very card, all that can be read
         waiting = sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
         claimed, price = claim_fields(entries, card, waiting), partial(declared.price, t=t, since=since)
         gate = _begin(lineage, declared, waiting, noise, claimed, price, scheduled=scheduled)
-        named = ({RECIPE: recipe} if recipe else {}) | present(gate=gate)
+        named = ({looks.RECIPE: recipe} if recipe else {}) | present(gate=gate)
         fields = {**claimed, **key_mark, **named, **declared.intent_fields(t, since)}
         parted = None if split is None else split(Fraction(0))
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
@@ -399,7 +396,7 @@ def append_step(
             draw = partial(draw_step, declared, kept, waiting, parted, attempt.intent)
             # a replay of a step does not compare its data: no digest
             curated = attempt.commit(attempt.stage(WHOLE[0], draw), data_digest="")
-        curated = replace(curated, gate=passed_gate(ledger.entries(), attempt.intent))
+        curated = replace(curated, gate=attempts.passed_gate(ledger.entries(), attempt.intent))
         return curated, _charged(declared, t, since, attempt.intent)
 
 
@@ -420,7 +417,7 @@ def draw_step(
     arms = None if declared.played is None else Arms(PlayedLayout(card), counter.get("play"))
     tables, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key, split, arms, whole=declared.closed)
     new = np.concatenate([tables[m.table].reshape(-1) for m in summed.mechanisms])
-    sums = ExactSums(card.name, card.kind, card.domain.dynamics, tables)
+    sums = layout.ExactSums(card.name, card.kind, card.domain.dynamics, tables)
     due = [row for t in steps for row in time.rows(t)]
     drawn = summed.draw_rows(due, lambda t: new if t == night else kept.exact(t), noise, sums)
     ends = np.cumsum([len(time.rows(t)) for t in steps])[:-1]

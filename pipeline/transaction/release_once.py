@@ -11,12 +11,11 @@ from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.facts.promise import present
+from pipeline.ledger import attempts, people
 from pipeline.ledger.account import apart_from, claims_needed, intents_of, refuse_beyond, reserve_of, split_of
-from pipeline.ledger.attempts import Passed
 from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.looks import RECIPE, check_since, is_look, look_number
-from pipeline.ledger.people import MARK, mark_of
 from pipeline.logs.contribution_bounding import IDS
 from pipeline.logs.parts import Split, editions_until, forget, part_key, split_people
 from pipeline.logs.store import Snapshot, check_parts, check_source, find_snapshot
@@ -118,7 +117,7 @@ def check_snapshot(snapshot: Snapshot | None, card: AnyCard, edition: int) -> Sn
 
 def pass_gate(
     lineage: OpenLineage, snapshot: Snapshot, gate: Gate, noise: NoiseSource, fields: Body, following: Charge
-) -> Passed | None:
+) -> attempts.Passed | None:
     """Draw a gate, or replay it, and check that a log fits its card.
 
     ``fields``: of its INTENT; ``following``: the charge of the release behind it.
@@ -132,7 +131,7 @@ def pass_gate(
         refuse_beyond(ledger.left(card.name, joining), card.name, rho)
     curated = _draw(lineage, card, snapshot, gate, noise, HERE, fields)
     gate.check(curated.release)
-    return None if curated.commit is None else Passed(curated.release.mechanisms, curated.commit)
+    return None if curated.commit is None else attempts.Passed(curated.release.mechanisms, curated.commit)
 
 
 def _draw(
@@ -170,7 +169,7 @@ def keyed_by(lineage: OpenLineage, resources: Resources) -> Resources:
 
 def key_fields(lineage: OpenLineage) -> Body:
     """Field of an INTENT for the secret by which its people are split: the mark by which the ledger recognises it."""
-    return {MARK: mark_of(lineage.ledger.people_key(lineage.store))}
+    return {people.MARK: people.mark_of(lineage.ledger.people_key(lineage.store))}
 
 
 def _split(lineage: OpenLineage, secret: Callable[[], bytes], share: Fraction) -> Split:
