@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, Card, LqCard
-from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies, optimum, policy_value
 from pipeline.online.plants import lost_by
 from pipeline.online.registry import find
@@ -86,12 +85,12 @@ class Worth:
 
     def visits(self, policy: Array) -> Array:
         """``(H, S, A)`` share of users who come there under the policy."""
-        assert isinstance(self._world, TabularMDP)
+        assert not isinstance(self._world, LqSystem)
         return occupancies(self._world, policy)
 
     def trivial(self) -> tuple[float, float]:
         """Least and most possible value of a policy of tables."""
-        assert isinstance(self._world, TabularMDP)
+        assert not isinstance(self._world, LqSystem)
         r = self._world.rewards
         return float(r.min((1, 2)).sum()), float(r.max((1, 2)).sum())
 
