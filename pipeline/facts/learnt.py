@@ -3,6 +3,7 @@
 A policy as a page draws it, a table of actions or the gains of a controller, and the constants that chose it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Self
@@ -137,6 +138,12 @@ class Preset(Part):
     preset: str
     values: dict[str, Number]
     source: dict[str, str]
+
+    @classmethod
+    def of(cls, preset: str, sourced: Mapping[str, tuple[float, str]]) -> Self:
+        """Constants by name, each with its source."""
+        values, source = ({name: pair[i] for name, pair in sourced.items()} for i in (0, 1))
+        return cls.model_validate({"preset": preset, "values": values, "source": source})
 
 
 class PlannerFacts(Part):

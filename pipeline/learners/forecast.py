@@ -54,15 +54,13 @@ def foresee(
     runs, world, best, reference_gap = list[surrogate.SimulatedRun](), None, 0.0, 0.0
     for seed in seeds:
         of_world, *streams = np.random.SeedSequence((seed,)).spawn(4)
-        mdp = (
-            surrogate.draw_surrogate(card, np.random.default_rng(of_world), ball) if declared is None else declared.mdp
-        )
         if declared is None:
+            mdp = surrogate.draw_surrogate(card, np.random.default_rng(of_world), ball)
             # practice does nothing vetoed either: the best policy may not
             behaviour = np.full(mdp.shape, 1 / mdp.shape[2])
             behaviour[:, : len(task.allowed)] = surrogate.evenly(task).probabilities
         else:
-            behaviour = declared.behaviour
+            mdp, behaviour = declared.mdp, declared.behaviour
         logged = surrogate.Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
         value_of = logged.value if declared is None else declared.value_of
         if mdp is not world:

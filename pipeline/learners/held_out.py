@@ -406,14 +406,12 @@ def _part(release: Release, *, evaluates: bool) -> Release:
 
 
 def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
-    """The plan with an evaluation on the recipe's share of the people; the plan itself where the recipe has none.
+    """The plan with an evaluation on the recipe's share of the people, which is not 0.
 
     Raises CardError if nothing measures what this agent learns, too few people are left, the budget is of another kind,
     or rows cannot be weighed by logged probabilities where the recipe asks for it.
     """
     share = terms.held_out
-    if not share:
-        return plan
     where = f"{terms.where}: [evaluate] people = {float(share):g}"
     if not isinstance(plan, Evaluable):
         raise CardError(f"{where}: nothing measures what {terms.agent} learns on other people; take it out")

@@ -256,7 +256,9 @@ class LinearRequest:
         return fitting_rho(left)
 
     def learn(self, release: Release) -> LinearLearnt:
-        return learn_linear(self, release)
+        """Plan on the recorded answers, and value the plan."""
+        result, policy, threshold = plan_linear(self, release)
+        return LinearLearnt(self, result, policy, threshold, *_values(self, release, result, threshold))
 
     def part(self) -> Body | None:
         rho, joining = self.rho, self.joining()
@@ -333,60 +335,6 @@ class LinearRequest:
         from pipeline.audits.tables import linear_cost
 
         return WholePlan(f"A plan of {_STEPS} of {plan.domain.horizon} steps", linear_cost(plan), claimed)
-
-
-def linear_request(card: Card, terms: Terms, method: LinearMethod) -> LinearRequest:
-    """Check a linear run against its card; reads no rows.
-
-    ``terms``: its budget, constants and lattice.
-    Raises CardError if the card declares no features, or the sums would not fit.
-    """
-    ask, options, agent = terms.ask_for(card), terms.linear or Linear(), terms.agent
-    rho = ask.zcdp()
-    d, (low, high) = card.domain, card.reward.range
-    if card.features is None:
-        raise CardError(f"{card.name}: [features] is missing; {agent} needs a feature map, e.g. kind = 'one_hot'")
-    if card.reward.on_entering is not None:
-        raise CardError(f"{card.name}: reward.on_entering is for agents of counts; {agent} sums rewards of rows")
-    if card.kind == "real" and rho is None:
-        raise RealDataError(f"{card.name} is registered as real: {agent} adds no noise; ask for a finite budget")
-    observed = d.observation is not None
-    if observed and (d.allowed != d.allowed[0]).any():
-        raise CardError(f"{card.name}: vetoes by state need declared states alone; {agent} reads an observation")
-    share = None if rho is None or observed or d.start != "released" else rho * _START_SHARE
-    domain = LinearDomain(
-        card.name,
-        card.kind,
-        d.horizon,
-        card.unit.users_public,
-        (low / (high - low), high / (high - low)),
-        card.unit.episodes_per_user,
-        can_end=bool(d.states.ends),
-        teaching=1 - terms.reserve,
-    )
-    queries = LinearTerms(
-        Ask(None if rho is None else rho - (share or 0), calibration=ask.calibration),
-        "one_shot" if method == "one-shot" else options.targets,
-        options.halves,
-        variance=method == "vapvi",
-        value_steps=options.steps,
-    )
-    try:
-        plan = LinearPlan(domain, queries, _map_of(card))
-        if method == "one-shot" and plan.successors > len(plan.landings):
-            raise ValueError(
-                f"values are fitted on {len(plan.landings)} public observations by {plan.successors} features of one; "
-                "declare fewer features, or use dp-vapvi"
-            )
-        if linear_sums.widest_variance(plan) > WIDEST_SCALE**2:
-            raise OverflowError("noise leaves 64-bit integers; ask for more, or for fewer [linear] steps")
-        c = linear_backup.LinearConstants(options.C, options.D, options.ridge, options.shift, terms.planner.failure)
-        request = LinearRequest(card, terms, method, plan, c, share, options.beta)
-        if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
-            raise ValueError("these scales would spend more than was asked; a real dataset needs calibration = 'tight'")
-    except (ValueError, OverflowError) as e:
-        raise CardError(f"{card.name}: {agent}: {e}") from None
-    return request
 
 
 def _map_of(card: Card) -> FeatureMap:
@@ -471,12 +419,6 @@ class LinearLearnt:
 
     def truth(self, world: str, behaviour: str) -> learnt_facts.Truth:
         return policy_files.tabular_truth(self.request.card, world, behaviour, self.policy)
-
-
-def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
-    """Plan on the recorded answers, and value the plan: post-processing, reads no rows."""
-    result, policy, threshold = plan_linear(request, release)
-    return LinearLearnt(request, result, policy, threshold, *_values(request, release, result, threshold))
 
 
 def plan_linear(request: LinearRequest, release: Release) -> tuple[linear_backup.LinearResult, Policy, float]:
@@ -573,17 +515,16 @@ def _values(
 
 def _constants(learnt: LinearLearnt) -> learnt_facts.TabularConstants:
     request, c = learnt.request, learnt.request.constants
-    source = {
-        "C": "paper 003 leaves it universal; chosen on simulated instances that no figure uses",
-        "D": "paper 003's would clip every value below 10^8 episodes",
-        "ridge": "relative to features of norm 1",
+    sourced = {
+        "C": (c.C, "paper 003 leaves it universal; chosen on simulated instances that no figure uses"),
+        "D": (c.D, "paper 003's would clip every value below 10^8 episodes"),
+        "ridge": (c.ridge, "relative to features of norm 1"),
     }
-    values = {"C": c.C, "D": c.D, "ridge": c.ridge}
     if request.method == "pevi":
-        values["beta"] = request.multiplier
-        source["beta"] = "C √d, as VAPVI's" if request.beta is None else "declared in the recipe"
+        source = "C √d, as VAPVI's" if request.beta is None else "declared in the recipe"
+        sourced["beta"] = (request.multiplier, source)
     return learnt_facts.TabularConstants(
-        policy=learnt_facts.Preset(preset=f"linear, {c.shift} shift", values=values, source=source),
+        policy=learnt_facts.Preset.of(f"linear, {c.shift} shift", sourced),
         bounds=None,
         failure_probability=c.failure,
         threshold=learnt.threshold,
@@ -686,8 +627,7 @@ class LinearLearner:
     """See :class:`~pipeline.learners.learner.Learner`."""
 
     method: LinearMethod
-    continual: bool = False
-    section: str | None = "linear"
+    continual, section = False, "linear"
 
     def check(self, terms: Terms) -> None:
         agent, p, chosen = terms.agent, terms.privacy, terms.linear or Linear()
@@ -702,7 +642,55 @@ class LinearLearner:
             )
 
     def plan(self, card: AnyCard, terms: Terms) -> LinearRequest:
-        return linear_request(require_tabular(card), terms, self.method)
+        card = require_tabular(card)
+        ask, options, agent = terms.ask_for(card), terms.linear or Linear(), terms.agent
+        rho = ask.zcdp()
+        d, (low, high) = card.domain, card.reward.range
+        if card.features is None:
+            raise CardError(f"{card.name}: [features] is missing; {agent} needs a feature map, e.g. kind = 'one_hot'")
+        if card.reward.on_entering is not None:
+            raise CardError(f"{card.name}: reward.on_entering is for agents of counts; {agent} sums rewards of rows")
+        if card.kind == "real" and rho is None:
+            raise RealDataError(f"{card.name} is registered as real: {agent} adds no noise; ask for a finite budget")
+        observed = d.observation is not None
+        if observed and (d.allowed != d.allowed[0]).any():
+            raise CardError(f"{card.name}: vetoes by state need declared states alone; {agent} reads an observation")
+        share = None if rho is None or observed or d.start != "released" else rho * _START_SHARE
+        domain = LinearDomain(
+            card.name,
+            card.kind,
+            d.horizon,
+            card.unit.users_public,
+            (low / (high - low), high / (high - low)),
+            card.unit.episodes_per_user,
+            can_end=bool(d.states.ends),
+            teaching=1 - terms.reserve,
+        )
+        queries = LinearTerms(
+            Ask(None if rho is None else rho - (share or 0), calibration=ask.calibration),
+            "one_shot" if self.method == "one-shot" else options.targets,
+            options.halves,
+            variance=self.method == "vapvi",
+            value_steps=options.steps,
+        )
+        try:
+            plan = LinearPlan(domain, queries, _map_of(card))
+            if self.method == "one-shot" and plan.successors > len(plan.landings):
+                raise ValueError(
+                    f"values are fitted on {len(plan.landings)} public observations by {plan.successors} features of "
+                    "one; declare fewer features, or use dp-vapvi"
+                )
+            if linear_sums.widest_variance(plan) > WIDEST_SCALE**2:
+                raise OverflowError("noise leaves 64-bit integers; ask for more, or for fewer [linear] steps")
+            c = linear_backup.LinearConstants(options.C, options.D, options.ridge, options.shift, terms.planner.failure)
+            request = LinearRequest(card, terms, self.method, plan, c, share, options.beta)
+            if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
+                raise ValueError(
+                    "these scales would spend more than was asked; a real dataset needs calibration = 'tight'"
+                )
+        except (ValueError, OverflowError) as e:
+            raise CardError(f"{card.name}: {agent}: {e}") from None
+        return request
 
 
 def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> linear_sums.Tallies:

@@ -101,11 +101,8 @@ class LqLearnt:
             "share of the Gram matrix": (share, tuned if share == defaults.gram_share else from_recipe),
             "lattice steps": (layout.steps, "chosen by us; part of the release"),
         }
-        values, source = ({name: pair[i] for name, pair in sourced.items()} for i in (0, 1))
         return learnt_facts.PlantConstants(
-            policy=learnt_facts.Preset.model_validate(
-                {"preset": "certainty equivalence", "values": values, "source": source}
-            ),
+            policy=learnt_facts.Preset.of("certainty equivalence", sourced),
             bounds=None,
             gamma=self.run.task.gamma,
             parameter_norm=domain.parameter_norm,
@@ -168,12 +165,10 @@ def _gains(run: LqRun, summed: PrivateSum, rows: Sequence[LqBatch], noise: Noise
     return certainty_equivalence(released_moments(summed, draw_lq(summed, rows, noise)), run.task, run.constants).gains
 
 
-@dataclass(frozen=True)
 class LqLearner:
     """See :class:`~pipeline.learners.learner.Learner`."""
 
-    continual: bool = False
-    section: str | None = "lq"
+    continual, section = False, "lq"
 
     def check(self, terms: Terms) -> None:
         agent, p = terms.agent, terms.privacy

@@ -197,24 +197,18 @@ def settings_of(plan: TargetPlan, terms: Terms) -> tuple[Any, ...]:
 
 def _constants(plan: TargetPlan, terms: Terms) -> learnt_facts.TabularConstants:
     settings = _settings(plan, terms)
-    values = {
-        "pessimism": settings.pessimism,
-        "support": settings.support,
-        "floor": settings.floor,
-        "rows of a person": plan.rows,
-        "cap": plan.cap,
-        "share of the first stage": settings.value_share,
-    }
-    source = {
-        "pessimism": "posterior standard deviations; chosen on simulated logs that no figure uses",
-        "support": "standard deviations of noise that the rows of an action exceed: chosen by us",
-        "floor": "practice must know what it does: chosen by us",
-        "rows of a person": "the recipe's, or 3/5 of all; part of the release",
-        "cap": "rows a state (or a state and action); part of the release",
-        "share of the first stage": "of the budget; part of the release",
+    simulated = "posterior standard deviations; chosen on simulated logs that no figure uses"
+    exceeded = "standard deviations of noise that the rows of an action exceed: chosen by us"
+    sourced = {
+        "pessimism": (settings.pessimism, simulated),
+        "support": (settings.support, exceeded),
+        "floor": (settings.floor, "practice must know what it does: chosen by us"),
+        "rows of a person": (plan.rows, "the recipe's, or 3/5 of all; part of the release"),
+        "cap": (plan.cap, "rows a state (or a state and action); part of the release"),
+        "share of the first stage": (settings.value_share, "of the budget; part of the release"),
     }
     return learnt_facts.TabularConstants(
-        policy=learnt_facts.Preset(preset="one step", values=values, source=source),
+        policy=learnt_facts.Preset.of("one step", sourced),
         bounds=None,
         failure_probability=terms.planner.failure,
         threshold=settings.floor,
@@ -251,12 +245,10 @@ _COARSE = Fraction(1, 20), Fraction(9, 10)
 STAGES: dict[StageName, str] = {"v": "value of practice", "c": "gain of actions by group", "q": "gain of actions"}
 
 
-@dataclass(frozen=True)
 class OneStepLearner:
     """See :class:`~pipeline.learners.learner.Learner`."""
 
-    continual: bool = False
-    section: str | None = "one_step"
+    continual, section = False, "one_step"
 
     def check(self, terms: Terms) -> None:
         agent, p = terms.agent, terms.privacy

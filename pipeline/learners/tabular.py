@@ -40,8 +40,7 @@ class Tabular:
     """See :class:`~pipeline.learners.learner.Learner`."""
 
     planner: CountsPlanner = apvi
-    continual: bool = True
-    section: str | None = None
+    continual, section = True, None
 
     def check(self, terms: Terms) -> None:
         p = terms.privacy

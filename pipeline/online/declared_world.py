@@ -56,45 +56,42 @@ class Worth:
     """Exact values in a trial's world."""
 
     def __init__(self, trial: Trial) -> None:
-        self._plant = place if isinstance(place := place_of(trial.world, trial.params), LqSystem) else None
-        self._mdp = None if self._plant is not None else world_of(trial)
-        self.best = (
-            -self._plant.expected_cost(self._plant.optimal_gains())
-            if self._plant is not None
-            else optimum(world_of(trial))
-        )
+        place = place_of(trial.world, trial.params)
+        self._world = place if isinstance(place, LqSystem) else world_of(trial)
+        if isinstance(self._world, LqSystem):
+            self.best = -self._world.expected_cost(self._world.optimal_gains())
+        else:
+            self.best = optimum(self._world)
 
     def read(self, policy: Sequence[Any] | None) -> Array:
         """An emitted policy as probabilities ``(H, S, A)`` or gains; uniform or zero for None."""
-        if self._plant is not None:
+        if isinstance(self._world, LqSystem):
             # 0.0 + turns a minus zero into a zero
-            return self._plant.zero_gains() if policy is None else 0.0 + np.array(policy, dtype=np.float64)
-        assert self._mdp is not None
-        A = self._mdp.shape[2]
+            return self._world.zero_gains() if policy is None else 0.0 + np.array(policy, dtype=np.float64)
+        A = self._world.shape[2]
         if policy is None:
-            return np.full(self._mdp.shape, 1 / A)
+            return np.full(self._world.shape, 1 / A)
         actions = np.array(policy)
         return np.eye(A)[actions] if actions.ndim == 2 else actions
 
     def lost(self, policy: Array) -> float:
         """V* - V^pi, in reward units; of a plant J - J*."""
-        if self._plant is not None:
-            lost = lost_by(self._plant, policy)
+        if isinstance(self._world, LqSystem):
+            lost = lost_by(self._world, policy)
         else:
-            assert self._mdp is not None
-            lost = self.best - policy_value(self._mdp, policy)
+            lost = self.best - policy_value(self._world, policy)
         # rounding is no loss
         return lost if abs(lost) > 1e-12 * max(1.0, abs(self.best)) else 0.0
 
     def visits(self, policy: Array) -> Array:
         """``(H, S, A)`` share of users who come there under the policy."""
-        assert self._mdp is not None
-        return occupancies(self._mdp, policy)
+        assert not isinstance(self._world, LqSystem)
+        return occupancies(self._world, policy)
 
     def trivial(self) -> tuple[float, float]:
         """Least and most possible value of a policy of tables."""
-        assert self._mdp is not None
-        r = self._mdp.rewards
+        assert not isinstance(self._world, LqSystem)
+        r = self._world.rewards
         return float(r.min((1, 2)).sum()), float(r.max((1, 2)).sum())
 
 

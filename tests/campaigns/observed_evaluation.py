@@ -22,7 +22,7 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.verdict import MISFIT, clear
 from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.learner import plan_run
-from pipeline.learners.linear_request import LinearLearnt, LinearRequest, draw_linear, learn_linear
+from pipeline.learners.linear_request import LinearLearnt, LinearRequest, draw_linear
 from pipeline.learners.observed_evaluation import FEATURES, SCORED, ObservedEvaluation
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.observed_rows import ObservedScoreSums, exact
@@ -277,7 +277,7 @@ def evaluate_once(card: Card, terms: Terms, log: Log, seed: int) -> tuple[Evalua
     noise, key = SeededNoise(np.random.SeedSequence((SEED, seed, 1))), part_key(str(seed).encode(), card.name)
     judges = np.array(evaluates([str(i) for i in range(log.action.shape[1])], run.share, key))
     r, e = run.plan, run.evaluation
-    learnt = learn_linear(r, draw_linear(r, stream(run.plan, log.of(~judges)), noise))
+    learnt = r.learn(draw_linear(r, stream(run.plan, log.of(~judges)), noise))
     return judge(e, learnt, log.of(judges), noise), learnt, e
 
 

@@ -22,7 +22,7 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.learner import plan_run
 from pipeline.learners.linear_evaluation import LinearEvaluation
-from pipeline.learners.linear_request import draw_linear, learn_linear
+from pipeline.learners.linear_request import draw_linear
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
@@ -130,7 +130,7 @@ def _linear(
     for people in learn:
         work.add_rows(sums, "both", people.select(work.columns))
     rows = TalliedRows(r.plan.features, lambda: work.tallies(sums), "synthetic")
-    learnt = learn_linear(r, draw_linear(r, rows, noise))
+    learnt = r.learn(draw_linear(r, rows, noise))
     if rng is not None:
         learnt = replace(learnt, policy=_at_random(learnt.policy, rng))
     first = their_names(e.counts.draw(counted(e.card, evaluate), noise))

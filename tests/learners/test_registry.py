@@ -16,7 +16,7 @@ from pipeline.agents.against_behaviour import AgainstPractice
 from pipeline.agents.apvi import apvi
 from pipeline.declaration.card import load_any_card
 from pipeline.learners.learner import AGENTS, Agent, find, plan_run, typeable
-from pipeline.learners.linear_request import LinearRequest, learn_linear
+from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.policy_files import Exported, PolicyFiles, StoredDecisions, decision_files, policy_of
 from pipeline.learners.tabular import Tabular
 from pipeline.learners.tabular_facts import measured, practice_facts, proved
@@ -308,7 +308,7 @@ def test_a_log_of_nothing_has_half_the_evidence_that_speaks(tmp_path, monkeypatc
     monkeypatch.setattr(linear_shop, "FEATURES", linear_shop.FEATURES.replace("[1, 1]", "[2, 1]"))
     request = linear_run(tmp_path, "once")
     release = released(request.mechanisms(), joint_rho=request.rho)
-    learnt = learn_linear(request, release)
+    learnt = request.learn(release)
     task, backup = request.task, learnt.result.backups[0]
     assert ((task.reference * task.unit) ** 2).sum(-1).min() < 0.5, "some features are so short that they once spoke"
     np.testing.assert_allclose(backup.evidence(task.reference), learnt.threshold / 2)

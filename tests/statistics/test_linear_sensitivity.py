@@ -10,7 +10,7 @@ import pytest
 import pipeline.mdp.features as features_module
 import pipeline.statistics.linear_plan as plan_module
 import pipeline.statistics.linear_sums as desk_module
-from pipeline.learners.linear_request import linear_request
+from pipeline.learners.linear_request import LinearLearner
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.mdp.features import FeatureMap
 from pipeline.online.linear import feature_map, linear_003
@@ -118,7 +118,7 @@ def test_noise_of_twenty_steps_is_drawn_at_a_usual_budget_and_refused_before_a_c
     card = load_card(SHELF / "cartpole" / "card.toml")
 
     def asked(rho: float) -> LinearPlan:
-        return linear_request(card, Terms("a recipe", "dp-vapvi", Privacy(rho=rho)), "vapvi").plan
+        return LinearLearner("vapvi").plan(card, Terms("a recipe", "dp-vapvi", Privacy(rho=rho))).plan
 
     plan = asked(0.3)
     assert 2**41 < math.sqrt(linear_sums.widest_variance(plan)) < 2**50
