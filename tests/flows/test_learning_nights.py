@@ -114,7 +114,7 @@ def test_ten_nights_learn_under_one_budget(outside):
     nights = [outside.night(k) for k in range(1, 11)]
     assert [n["ledger"]["spent_rho"] for n in nights] == [ONCE] * 10
     assert all(n["promotion"]["promoted"] for n in nights)
-    # uniform choice loses .088 an episode of .091; one night in fifty tries in earnest what lost before, the last ones too
+    # uniform choice loses .088 an episode of .091; one night in fifty tries in earnest what lost before, late ones too
     assert np.mean(outside.losses) < 0.5 * outside.losses[0]
     assert sorted(outside.losses)[3] < 0.02 * outside.losses[0]
     lost, spent = outside.kept(FIRST + timedelta(days=9))
