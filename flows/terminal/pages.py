@@ -14,6 +14,11 @@ from pipeline.operator.ingest_report import LOUD
 ONLY = "OPERATOR ONLY: raw facts, not for publication."
 # of people whom a rule touched, where they are many
 _OF_RULES = {
+    "reward_range": (
+        "rewards beyond reward.range, each counted as the nearer end: a rare heavy loss counts as a small one, so an "
+        "action can look better that does harm; values and intervals are about these. Declare the range that rewards "
+        "can have"
+    ),
     "over_cap": (
         "more episodes than count, and a hash drew which do: where what is done or comes of it decides who comes again,"
         " or changes their later episodes, an action can look better that is not; practice = 'recorded' "
@@ -28,6 +33,8 @@ _OF_RULES = {
         "If that is what was seen right after the choice, take next_state out of source.columns"
     ),
 }
+# share of people with a reward beyond the declared range that is worth a warning
+_RARE = 0.005
 
 
 def warnings_of(r: Dump) -> list[str]:
@@ -40,7 +47,8 @@ def warnings_of(r: Dump) -> list[str]:
         )
     for rule, words in _OF_RULES.items():
         people = sum(one["people"] or 0 for one in r["rules"] if one["rule"] == rule)
-        if people > LOUD * (r["people_kept"] + r["people_lost"]):
+        # a few heavy losses decide what is better, so that few are many
+        if people > (_RARE if rule == "reward_range" else LOUD) * (r["people_kept"] + r["people_lost"]):
             warnings.append(f"warning: {people:,} people have {words}")
     warnings += [
         f"warning: {one['rule']}: rows of {one['people']:,} people, and the card accepts {one['accepted']:,.0f}: the "

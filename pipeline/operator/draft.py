@@ -15,7 +15,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -68,6 +68,10 @@ _STOPS = {
     "unknown_label": "of people with labels that the card does not have",
     "bad_reward": "of people with rewards that are no numbers",
     "repeat": "of people with two rows at one step",
+}
+_CHANGED = {
+    "reward_range": "of people with rewards beyond the range",
+    "reward_off_lattice": "of people with rewards that are rounded down",
 }
 # least share of a state's rows at which dp-one-step advises an action that others judge
 ADVISED = 0.1
@@ -215,6 +219,8 @@ class _Log:
     rows: pl.DataFrame
     users: pl.Series
     notes: list[str]
+    # rules of rewards that few people of this log break: where many do, the unit of the column has changed
+    kept: list[str] = field(default_factory=list)
 
     def column(self, role: str) -> Column:
         """Column of a role."""
@@ -409,6 +415,12 @@ class _Log:
             unit = human((high - low) / 1000, (high - low) / 1000)
             low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
             steps = max(1, round((high - low) / unit))
+        place = (pl.col("paid") - low) / (high - low) * steps
+        inside = pl.col("paid").is_between(low - unit * 1e-6, high + unit * 1e-6)
+        broken = {"reward_range": ~inside, "reward_off_lattice": inside & ((place - place.round()).abs() > 1e-6)}
+        people = max(1, user_rewards["user"].n_unique())
+        changed = {rule: user_rewards.filter(wrong)["user"].n_unique() / people for rule, wrong in broken.items()}
+        self.kept += [rule for rule, few in changed.items() if few <= _GATE / 2]
         if declared is None:
             counted = column.values.gather(rows["at"]).drop_nulls()
             self._ask_of_rare(counted.filter(counted.is_finite()), low, high)
@@ -1054,6 +1066,7 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         *source,
         *(replace(unlabelled, why=why) if rule == "unknown_label" else Key(f"tolerance.{rule}", f"{_GATE}", why)
           for rule, why in _STOPS.items()),
+        *(Key(f"tolerance.{rule}", f"{_GATE}", _CHANGED[rule]) for rule in drafted.kept),
         Key("budget.rho", "1.0", "for the life of this data: agree on it with the person who answers for the data"),
         Key("budget.delta", f"1e-{delta}", "a chance far below one in the number of people"),
         Key("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),

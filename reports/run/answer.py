@@ -296,6 +296,8 @@ def score(report: Report, *, short: bool = False) -> str:
     each = pays or (f"rewards of {low} to {high} a step" if name is None else f"{name}, {low} to {high} a step")
     # rewards beyond the declared range, or between its steps, count as other numbers than the log's
     lattice = f", cut to this range and rounded down to steps of {number(data.reward_unit)}"
+    # a number of rewards that were cut would be a release of its own
+    lattice += " (how many were, only ingest tells)" if data.kind == "real" else ""
     cut = lattice if data.reward_kind == "estimate" and not pays else ""
     # nor do rows beyond the declared steps count, a last one among them included
     return f"Score (more is better): {each}{cut}, {_summed(data)}{each_once}."

@@ -487,6 +487,19 @@ def test_a_range_that_would_hide_rare_heavy_losses_is_asked_for(tmp_path):
     refuses(r"--rewards 0:1e\+30\n", huge, reward="gain")
 
 
+def test_rewards_in_another_unit_stop_what_was_drafted(tmp_path):
+    """Later logs in cents, or in shares of 1, were cut to 0 and 1: the page judged what was left of them."""
+    frame = visits(400, gain=lambda i, h: max(h, i // 2 % 2))
+    draft = reticent.draft(frame, reward="gain", last_row="ends")
+    assert ingested(tmp_path, draft, frame)["quarantined"] == {}
+    for factor, rule in ((100, "reward_range"), (0.5, "reward_off_lattice")):
+        later = frame.with_columns(gain=pl.col("gain") * factor)
+        assert rule in str(ingested(tmp_path / rule, draft, later)["problem"])
+    # a log between whose points rewards lie already, or that its answers cut, would stop its own run
+    values = told_of(frame, reward="gain", rewards="-1:0", last_row="ends")[0]
+    assert "reward_range" not in values["tolerance"]
+
+
 @pytest.mark.parametrize("answers", [{}, {"rewards": "50:60"}])
 def test_a_score_that_comes_at_the_end_and_is_never_near_0_makes_a_good_card(tmp_path, answers):
     """An empty cell pays 0, which was outside of the proposed range: the draft refused its own card."""

@@ -245,6 +245,17 @@ def test_rewards_that_are_rounded_down_are_said_loudly_with_the_lattice_that_fit
     assert "ROUNDED DOWN" not in invoke("--home", tmp_path / "other", "ingest", shop).stderr
 
 
+def test_rewards_beyond_the_declared_range_are_said_loudly_though_few(tmp_path):
+    people = sorted({r[0] for r in rows()})
+    few = people[: len(people) // 60]
+    log = [(*r[:5], -50 if r[0] in few and r[2] == 0 else r[5], r[6]) for r in rows()]
+    done = invoke("--home", tmp_path / "home", "ingest", lay_out(tmp_path / "shop", log=log))
+    assert f"{len(few)} people have rewards beyond reward.range" in done.stderr
+    shop = lay_out(tmp_path / "wider", log=log)
+    change(shop / "card.toml", "range = [0.0, 2.0]\nsteps = 2", "range = [-50.0, 2.0]\nsteps = 52")
+    assert "reward.range" not in invoke("--home", tmp_path / "other", "ingest", shop).stderr
+
+
 def test_people_who_are_paid_more_than_the_declared_total_are_counted(tmp_path):
     log = [r for r in rows() if r[2] < 2]
     shop = lay_out(tmp_path / "shop", log=log)

@@ -110,7 +110,7 @@ def test_what_comes_after_the_last_declared_step_counts_nowhere_and_the_page_say
     changes = {"horizon = 3\n": f"horizon = 1\n{word}"}
     page, verdict = page_of(tmp_path, harmful_later(), changes, "dp-one-step")
     assert verdict.answer == "better"
-    assert "rounded down to steps of 1, of the first step of an episode" in page
+    assert "rounded down to steps of 1 (how many were, only ingest tells), of the first step of an episode" in page
     # the true difference of whole episodes is -.4; a word that says that nothing comes later is false of this log
     said = "no person, outcome or step is missing or comes after the last declared step"
     assert (said in verdict.confounding.why) == bool(word) and said in page

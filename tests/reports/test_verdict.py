@@ -441,7 +441,8 @@ def test_too_few_people_are_told_how_many_would_do():
 
 def test_the_first_screen_says_what_is_counted():
     data = judged("better").dataset
-    counted = "a step, cut to this range and rounded down to steps of 1, summed over the first 20 steps of an episode "
+    counted = "a step, cut to this range and rounded down to steps of 1 (how many were, only ingest tells), "
+    counted += "summed over the first 20 steps of an episode "
     counted += "(cut to 1 in all), 0 after its end"
     survived = {"survived": 1.0, "died": 0.0}
     for changed, words in (
