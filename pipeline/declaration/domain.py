@@ -204,10 +204,10 @@ ANYWHERE = "anywhere"
 RECORDED = (
     "the operator declares that one program or rule, the same for everybody and on all days, made every choice for "
     "each person alone, from the row's declared state and step as they stood before it, that each action is recorded "
-    "as it was chosen, that the same comes of a choice on all days, that no person, outcome or step is missing or "
-    "comes after the last declared step, that nobody has two ids, or more episodes than count, that what is done for "
-    "one person changes nothing for another, and that states, actions, score and vetoes were not chosen by what came "
-    "of choices in this log; nothing on the log proves it"
+    "as it was chosen, and each outcome alike, whatever was done, that the same comes of a choice on all days, that no"
+    " person, outcome or step is missing or comes after the last declared step, that nobody has two ids, or more "
+    "episodes than count, that what is done for one person changes nothing for another, and that states, actions, "
+    "score and vetoes were not chosen by what came of choices in this log; nothing on the log proves it"
 )
 
 

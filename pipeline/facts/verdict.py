@@ -207,7 +207,11 @@ class Verdict(Part):
         if self.unsaid:
             # a state that was read after the outcome explains everything, and helps nobody; nor does an action that
             # is named by how it went, as by who lived to complete it
-            found += ["each state was recorded before its choice and each action as it was chosen"]
+            # calls that a bot closes as solved, and a clerk only once the caller says so, make the bot look better
+            found += [
+                "each state was recorded before its choice, each action as it was chosen and each outcome alike, "
+                "whatever was done"
+            ]
             found += [
                 f"no {'' if self.left_out is None else 'other '}person, outcome or step is missing or there twice"
             ]

@@ -33,6 +33,12 @@ from pipeline.privacy.budget import largest_delta
 
 # shares: below the first a trap is negligible; an explanation must cover the second
 _SOME, _MOST = 0.01, 0.9
+# three numbers of a date, a month by its name between day and year, or 20260131T0905
+_DATED = (
+    r"(?i)^\d{1,4}([-/.])\d{1,2}([-/.])\d{1,4}\b"
+    r"|\b\d{1,2}[\s.-]+(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*[\s.-]+\d{2}"
+    r"|\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?\s+\d{1,2}\b.*\d{4}|^\d{8}T\d{4}"
+)
 # columns of events of MEDS
 _EVENTS = {"subject_id", "time", "code", "numeric_value"}
 # a column of more distinct texts is not a site
@@ -262,7 +268,7 @@ class _Log:
                 c.name for c in columns.values() if c.ordered >= 0.9 and c.distinct > 1 and c.name not in role.values()
             ]
             by = [f"--several {shlex.quote(f'{choice}:{name}')}" for name in finer[:3] for choice in ("last", "first")]
-            steps = [f"--order {shlex.quote(name)}" for name in finer[:3] if self._orders(rows, columns[name])]
+            steps = [f"--order {shlex.quote(name)}" for name in finer[:3] if self._differs(rows, columns[name].values)]
             # rows of one place with different states are different steps; with one state, a row corrects another
             states = columns[role["state"]].cells.gather(rows["at"]).alias("seen")
             tied = rows.with_columns(states).filter(pl.struct(place).is_duplicated())
@@ -300,15 +306,23 @@ class _Log:
     def each_alone(self, answered: bool) -> None:
         """Take each row for an episode, where no column orders the rows of a person.
 
-        Raises QuestionError if some column may, and it is not ``answered`` that none does.
+        Raises QuestionError if some column may, be it by dates in a form that nobody reads, and it is not ``answered``
+        that none does.
         """
+        others = [c for c in self.look.columns.values() if c.name not in self.role.values()]
+        dates = [c for c in others if self._looks_dated(c) and self._differs(self.rows, c.cells)]
+        if dates and not answered:
+            named = f"{dates[0].name!r} looks like one ({dates[0].cells.drop_nulls()[0]!r})"
+            raise QuestionError(
+                f"{self.role['user']!r} has several rows, and no date that can be read orders them: {named}. Write it "
+                "as 2026-01-31 13:30, on a clock of 24 hours, and draft again; or is each row an episode of its own "
+                "(none)?",
+                ["--order none"],
+            )
         counts = [
             f"--order {shlex.quote(c.name)}"
-            for c in self.look.columns.values()
-            if c.name not in self.role.values()
-            and c.numbers >= 1
-            and (c.values.drop_nulls() % 1 == 0).all()
-            and self._orders(self.rows, c)
+            for c in others
+            if c.numbers >= 1 and (c.values.drop_nulls() % 1 == 0).all() and self._differs(self.rows, c.values)
         ]
         if counts and not answered:
             raise QuestionError(
@@ -323,9 +337,15 @@ class _Log:
         self.rows = self.rows.with_columns(episode=pl.col("at").cast(pl.String))
 
     @staticmethod
-    def _orders(rows: pl.DataFrame, column: Column) -> bool:
-        """Whether nearly all rows of an episode differ in a column."""
-        finer = rows.select("user", "episode", by=column.values.gather(rows["at"]))
+    def _looks_dated(column: Column) -> bool:
+        """Whether a column's texts look like dates or times, though not in a form that ingest reads."""
+        texts = column.cells.drop_nulls()
+        return column.ordered < _MOST and len(texts) > 0 and share(texts.str.contains(_DATED)) >= _MOST
+
+    @staticmethod
+    def _differs(rows: pl.DataFrame, cells: pl.Series) -> bool:
+        """Whether nearly all rows of an episode differ in the cells of a column."""
+        finer = rows.select("user", "episode", by=cells.gather(rows["at"]))
         return share(finer.select(pl.struct(pl.all()).is_duplicated()).to_series()) < _SOME
 
     def endings(self) -> Endings:

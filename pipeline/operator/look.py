@@ -597,8 +597,8 @@ def find_roles(
     weak = rank is None or (_NAMES["user"].split()[rank] in _WEAK and (likely or plain_name(user.name) in _WEAK))
     if not users and weak and user.is_own and len(user.cells) > _FEW_NUMBERS:
         raise QuestionError(
-            f"every row has its own {user.name!r}: if a person has several rows, it protects each as if they were many "
-            "people. Which column names people?",
+            f"every row has its own {user.name!r}: if a person can have several rows, a card of it protects each row "
+            "alone, and no person. Which column names people?",
             [f"--user {shlex.quote(name)}" for name in (*likely[:5], user.name)],
         )
     return roles, guessed

@@ -173,11 +173,11 @@ def evaluation_section(report: Report) -> Section | None:
         f"This is {looks} on this data that its ledger knows of, so each interval is one at {percent(e.level)}: more "
         "evaluations mean more chances to be wrong, those of other ledgers and of copies of the log too.",
         "It assumes that the recorded state, as it stood before each decision, holds everything that drives both "
-        "decisions and outcomes, that each action is recorded as it was chosen, that no person, outcome or step is "
-        "missing or comes after the last declared step, that the same comes of a choice on all days, that states, "
-        "actions, score and vetoes were not chosen by what came of choices in this log, and that people are "
-        "independent: nobody has two ids, each choice was made for one person alone, not for a site or a class, and "
-        "what is done for one, or comes of it, changes nothing for another"
+        "decisions and outcomes, that each action is recorded as it was chosen, and each outcome alike, whatever was "
+        "done, that no person, outcome or step is missing or comes after the last declared step, that the same comes "
+        "of a choice on all days, that states, actions, score and vetoes were not chosen by what came of choices in "
+        "this log, and that people are independent: nobody has two ids, each choice was made for one person alone, not"
+        " for a site or a class, and what is done for one, or comes of it, changes nothing for another"
         + ("" if e.misfit is None else ", and that values are linear in the declared features")
         + ("" if e.led is None else ", and that the policy hardly changes which states people come to")
         + f".{_hidden(verdict_of(report))}",

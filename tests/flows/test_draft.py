@@ -8,7 +8,7 @@ import random
 import re
 import shutil
 import tomllib
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -926,6 +926,19 @@ def test_rows_that_a_column_may_order_ask_which_and_may_stand_alone(tmp_path):
     assert (values["domain"]["horizon"], values["unit"]["episodes_per_user"]) == (1, 2)
     assert values["source"]["columns"].keys() == {"user_id", "reward"}
     assert ingested(tmp_path, draft, frame)["rows"] == 1200
+
+
+_UNREAD = ("%-m/%-d/%Y %-I:%M %p", "%Y-%m-%d %H:%M:%S,250", "%Y-%-m-%-d %-H:%M", "%d.%m.%y", "%d-%b-%Y", "%b %-d, %Y")
+
+
+@pytest.mark.parametrize("form", [*_UNREAD, "%Y%m%dT%H%M%S", "%a %b %d %H:%M:%S %Y"])
+def test_dates_that_nobody_can_read_are_asked_for_before_rows_stand_alone(form):
+    """Each visit became a person's episode of one step, for a clock of twelve hours."""
+    frame = visits(600, seen=lambda i, h: (datetime(2026, 1, 3, 8) + timedelta(days=i % 9 + 12 * h)).strftime(form))
+    frame = frame.drop("on")
+    refuses(r"(?s)has several rows.*'seen' looks like one .*Write it as 2026-01-31 13:30.*--order none", frame)
+    refuses("'seen' holds no numbers and no dates", frame, order="seen")
+    assert told_of(frame, order="none")[0]["domain"]["horizon"] == 1
 
 
 def test_the_row_numbers_of_pandas_are_no_column():

@@ -30,7 +30,7 @@ CALLS = plain_card(
 RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
 # what nobody vouches for
 UNSAID = [
-    "each state was recorded before its choice and each action as it was chosen",
+    "each state was recorded before its choice, each action as it was chosen and each outcome alike, whatever was done",
     "no person, outcome or step is missing or there twice",
     "the same comes of a choice on all days",
     "each choice was made for one person alone",
@@ -245,7 +245,10 @@ def test_a_word_on_practice_stands_on_it_that_actions_are_recorded_as_they_were_
     card = ONCE.replace("horizon = 1\n", 'horizon = 1\npractice = "recorded"\n')
     verdict = judged(tmp_path, card, cut_short(np.random.default_rng(1), 20_000))
     assert verdict.confounding is not None
-    assert "that each action is recorded as it was chosen" in verdict.confounding.why
+    assert (
+        "that each action is recorded as it was chosen, and each outcome alike, whatever was done"
+        in verdict.confounding.why
+    )
     assert "vetoes were not chosen by what came of choices in this log" in verdict.confounding.why
 
 

@@ -45,7 +45,9 @@ ALONE = "each choice was made for one person alone"
 APART = "what is done for one, or comes of it, changes nothing for another"
 WHOLE = "no person, outcome or step is missing or there twice"
 SAME = "the same comes of a choice on all days"
-BEFORE = "each state was recorded before its choice and each action as it was chosen"
+BEFORE = (
+    "each state was recorded before its choice, each action as it was chosen and each outcome alike, whatever was done"
+)
 
 
 @pytest.mark.parametrize("kind", ["real", "synthetic"])
